@@ -1,0 +1,1 @@
+"""Every bar of the project, measured: `make bench`."""

@@ -1,0 +1,1 @@
+"""Other systems' languages, one package each."""

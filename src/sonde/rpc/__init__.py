@@ -1,0 +1,1 @@
+"""dynolog's framing: a native int32 length, then JSON; one request and one reply per connection."""

@@ -1,0 +1,1 @@
+"""Batch systems: which job, step, rank and user a process belongs to."""

@@ -1,0 +1,1 @@
+"""Where frames go. A sink only sends; its outlet queues, filters, retries and counts drops."""
