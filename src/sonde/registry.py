@@ -13,11 +13,36 @@ from sonde.errors import ConfigError
 COLLECTORS: dict[str, str] = {
     "cpu": "sonde.collectors.cpu:CpuCollector",
     "load": "sonde.collectors.load:LoadCollector",
+    "memory": "sonde.collectors.memory:MemoryCollector",
+    "vmstat": "sonde.collectors.vmstat:VmstatCollector",
+    "pressure": "sonde.collectors.pressure:PressureCollector",
+    "disk": "sonde.collectors.disk:DiskCollector",
+    "filesystem": "sonde.collectors.filesystem:FilesystemCollector",
+    "network": "sonde.collectors.network:NetworkCollector",
+    "tcp": "sonde.collectors.tcp:TcpCollector",
+    "sockets": "sonde.collectors.sockets:SocketsCollector",
+    "softirq": "sonde.collectors.softirq:SoftirqCollector",
+    "softnet": "sonde.collectors.softnet:SoftnetCollector",
+    "host": "sonde.collectors.host:HostCollector",
+    "files": "sonde.collectors.files:FilesCollector",
+    "textfile": "sonde.collectors.textfile:TextfileCollector",
+    "numa": "sonde.collectors.numa:NumaCollector",
+    "power": "sonde.collectors.power:PowerCollector",
+    "job": "sonde.collectors.job:JobCollector",
+    "process": "sonde.collectors.process:ProcessCollector",
+    "daemon": "sonde.collectors.daemon:DaemonCollector",
 }
 
-SINKS: dict[str, str] = {}
+SINKS: dict[str, str] = {
+    "archive": "sonde.sinks.archive:ArchiveSink",
+    "jsonl": "sonde.sinks.jsonl:JsonlSink",
+    "prometheus": "sonde.sinks.prometheus:PrometheusSink",
+}
 
-SCHEDULERS: dict[str, str] = {}
+SCHEDULERS: dict[str, str] = {
+    "slurm": "sonde.schedulers.slurm:SlurmScheduler",
+    "local": "sonde.schedulers.local:LocalScheduler",
+}
 
 
 def load(table: dict[str, str], name: str) -> type:
