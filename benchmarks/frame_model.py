@@ -6,11 +6,9 @@ ratio is what docs/adr/0001 rests on.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from operator import add
-from statistics import median
 
+from benchmarks.harness import Row, interleaved, medians
 from sonde.model import Frame, Kind, Layout, MetricSpec, Sample, Unit
 from sonde.pipeline.selection import Selection
 
@@ -38,18 +36,19 @@ def frames() -> int:
     return len(chosen.values) + len("".join(map(add, PREFIXES, map(repr, frame.values))))
 
 
-def cost_us(work: Callable[[], int], rounds: int = 200) -> float:
-    begun = time.thread_time_ns()
-    for _ in range(rounds):
-        work()
-    return (time.thread_time_ns() - begun) / rounds / 1e3
-
-
-def measure(windows: int = 9) -> dict[str, float]:
+def measure() -> list[dict[str, object]]:
     assert objects() == frames()
-    rows = [(cost_us(objects), cost_us(frames), cost_us(frames)) for _ in range(windows)]
-    per_object, per_frame, again = (median(column) for column in zip(*rows, strict=True))
-    return {"objects_us": per_object, "frames_us": per_frame, "ratio": per_object / per_frame, "aa": again / per_frame}
+    per_object, per_frame, again = medians(interleaved([objects, frames, frames], rounds=9, repeat=200))
+    detail = f"{per_frame:.0f} µs against {per_object:.0f} µs with an object per value; A/A {again / per_frame:.2f}"
+    return [
+        Row(
+            "frame model, 500 series built, filtered, rendered: frames / objects",
+            per_frame / per_object,
+            "×",
+            0.6,
+            detail,
+        ).as_dict()
+    ]
 
 
 if __name__ == "__main__":

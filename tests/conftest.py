@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from sonde.hostfs import HostFS
+from sonde.loop import Loop
 
 HOSTS = Path(__file__).parent / "fixtures" / "hosts"
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -28,3 +33,32 @@ def scratch(tmp_path: Path) -> Callable[[str], HostFS]:
         return HostFS(str(tmp_path / name))
 
     return copy
+
+
+class RunningLoop(Loop):
+    """A loop that runs in a thread of its own."""
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call in the loop's thread and wait for the result."""
+        future: Future[T] = Future()
+
+        def work() -> None:
+            try:
+                future.set_result(function())
+            except Exception as error:  # noqa: BLE001 - the waiting thread gets it
+                future.set_exception(error)
+
+        self.post(work)
+        return future.result(timeout=20)
+
+
+@pytest.fixture
+def loop() -> Iterator[RunningLoop]:
+    loop = RunningLoop()
+    thread = threading.Thread(target=loop.run, daemon=True)
+    thread.start()
+    yield loop
+    loop.stop()
+    thread.join(20)
+    assert not thread.is_alive()
+    loop.close()

@@ -1,13 +1,13 @@
-"""TOML to frozen dataclasses; unknown keys, wrong types and bad units are refused by name.
+"""TOML to named tuples; unknown keys, wrong types and bad units are refused by name.
 
     [daemon]                     DaemonConfig, below
     [archive]                    ArchiveConfig, below
     [collectors.<name>]          the keys of every collector (CollectorConfig) and the collector's own
     [sinks.<name>]               the keys of every sink (SinkConfig) and the sink's own
 
-Precedence: flag, then file, then default. The environment sets nothing here. A plug-in owns its `Config` dataclass;
-`bind` fills it. Field types understood: str, int, float, bool, Duration, Size, tuple[str, ...], dict[str, str],
-Literal[...] of strings, and any of these `| None`.
+Precedence: flag, then file, then default. The environment sets nothing here. A plug-in owns its `Config`, a named tuple
+(dataclasses would bring inspect, ast and tokenize into the daemon: 1.5 MB, docs/adr/0005); `bind` fills it. Types of
+keys: str, int, float, bool, Duration, Size, tuple[str, ...], Mapping[str, str], Literal of strings; each `| None` too.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal, TypeVar, cast
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from sonde.errors import ConfigError
 from sonde.units import Duration, Size
@@ -27,75 +27,80 @@ Table = Mapping[str, object]
 OnUnavailable = Literal["skip", "retry", "fail"]
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonConfig:
+class DaemonConfig(NamedTuple):
     host: str = ""  # the kernel's node name when empty
     period: Duration = Duration(10)  # default of all collectors
     root: str = "/"  # where the host's /proc and /sys are found, for a daemon in a container
     rpc_address: str = "127.0.0.1:1778"  # empty: no TCP
     http_address: str = "127.0.0.1:1779"  # /metrics and /healthz; empty: off
+    insecure: bool = False  # allow addresses that other machines can reach, where nothing proves who is calling
     log_file: str = ""  # empty: standard error
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"  # the least that is logged
     log_max_size: Size = Size(10 * 10**6)  # rotated beyond this size
     log_keep: int = 7  # rotated files kept
-    labels: dict[str, str] = field(default_factory=dict)  # put on every series
+    labels: Mapping[str, str] = MappingProxyType({})  # put on every series
     flush_deadline: Duration = Duration(1.5)  # how long a stop waits for the sinks
     collectors: tuple[str, ...] = ()  # only these; empty: every one that is on by default
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveConfig:
-    enabled: bool = True
+class ArchiveConfig(NamedTuple):
+    enabled: bool = True  # keep an archive on disk
     path: str = ""  # empty: archive.db in the state directory
-    max_age: Duration = Duration(7 * 86400)
-    max_size: Size = Size(512 * 10**6)
+    max_age: Duration = Duration(7 * 86400)  # older values are removed
+    max_size: Size = Size(512 * 10**6)  # of the file; beyond it the oldest values are removed
+    journal: Literal["auto", "wal", "rollback"] = "auto"  # auto: rollback on a network filesystem
 
 
-@dataclass(frozen=True, slots=True)
-class CollectorConfig:
+class CollectorConfig(NamedTuple):
     """Keys every collector has."""
 
     enabled: bool | None = None  # unset: as the collector's default
     period: Duration | None = None  # unset: [daemon] period
-    on_unavailable: OnUnavailable = "skip"
+    on_unavailable: OnUnavailable = "skip"  # nothing to read here: go on without, try every minute, or do not start
 
 
-@dataclass(frozen=True, slots=True)
-class SinkConfig:
+class SinkConfig(NamedTuple):
     """Keys every sink has."""
 
-    enabled: bool = True
+    enabled: bool = True  # false: as if the section were not there
     include: tuple[str, ...] = ()  # shell patterns of metric names; empty: all
-    exclude: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()  # shell patterns too; goes before include
     min_period: Duration = Duration(0)  # at most one frame per source in this time
     queue: int = 1000  # frames kept while the sink cannot be reached; then the oldest is dropped
 
 
-@dataclass(frozen=True, slots=True)
-class NoKeys:
+class NoKeys(NamedTuple):
     """For a plug-in that has no keys of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(NamedTuple):
     """The whole configuration. Plug-in tables stay raw until their plug-in is loaded."""
 
     daemon: DaemonConfig = DaemonConfig()
     archive: ArchiveConfig = ArchiveConfig()
-    collectors: Mapping[str, Table] = field(default_factory=dict)
-    sinks: Mapping[str, Table] = field(default_factory=dict)
+    collectors: Mapping[str, Table] = MappingProxyType({})
+    sinks: Mapping[str, Table] = MappingProxyType({})
     source: str = "built-in defaults"
 
 
-def parse(text: str, source: str) -> Config:
-    """The configuration in a TOML text. Plug-in names are checked; their keys when they are bound."""
+def read(path: str) -> tuple[Table, str]:
+    """The tables of a file, and its path for messages."""
     import tomllib
 
     try:
-        tree = tomllib.loads(text)
+        with open(path, "rb") as file:
+            return tomllib.load(file), path
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source}: not TOML: {error}") from None
-    return from_tree(tree, source)
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+
+
+def load(path: str) -> Config:
+    """The configuration in a file. Plug-in names are checked here; their keys when they are bound."""
+    return from_tree(*read(path))
 
 
 def from_tree(tree: Table, source: str) -> Config:
@@ -104,8 +109,8 @@ def from_tree(tree: Table, source: str) -> Config:
     try:
         refuse_unknown(tree, ("daemon", "archive", "collectors", "sinks"), "")
         return Config(
-            daemon=bind(DaemonConfig, _table(tree, "daemon"), "daemon"),
-            archive=bind(ArchiveConfig, _table(tree, "archive"), "archive"),
+            daemon=bind(DaemonConfig, table(tree, "daemon"), "daemon"),
+            archive=bind(ArchiveConfig, table(tree, "archive"), "archive"),
             collectors=_plugins(tree, "collectors", COLLECTORS),
             sinks=_plugins(tree, "sinks", SINKS),
             source=source,
@@ -114,17 +119,7 @@ def from_tree(tree: Table, source: str) -> Config:
         raise ConfigError(f"{source}: {error}", hint=error.hint) from None
 
 
-def load(path: str) -> Config:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return parse(file.read(), path)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text") from None
-
-
-def _table(tree: Table, key: str) -> Table:
+def table(tree: Table, key: str) -> Table:
     value = tree.get(key, {})
     if not isinstance(value, Mapping):
         raise ConfigError(f"{key} must be a table, [{key}], not {_kind(value)}")
@@ -132,36 +127,39 @@ def _table(tree: Table, key: str) -> Table:
 
 
 def _plugins(tree: Table, key: str, known: Mapping[str, str]) -> Mapping[str, Table]:
-    tables = _table(tree, key)
+    tables = table(tree, key)
     refuse_unknown(tables, tuple(known), f"{key}.")
-    return {name: _table(tables, name) for name in tables}
+    return {name: table(tables, name) for name in tables}
 
 
-def bind(cls: type[T], table: Table, where: str) -> T:
-    """Fill a frozen dataclass from a table. `where` is the dotted name of the table, for messages."""
+def bind(cls: type[T], values: Table, where: str) -> T:
+    """Fill a named tuple from a table. `where` is the dotted name of the table, for messages."""
     hints = typing.get_type_hints(cls)
-    known = {item.name: item for item in fields(cast("Any", cls))}
-    refuse_unknown(table, tuple(known), f"{where}.")
-    missing = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
-    for name in missing:
-        if name not in table:
+    known, defaults = fields(cls)
+    refuse_unknown(values, known, f"{where}.")
+    for name in known:
+        if name not in defaults and name not in values:
             raise ConfigError(f"{where}.{name} is required")
-    return cls(**{name: convert(hints[name], value, f"{where}.{name}") for name, value in table.items()})
+    return cls(**{name: convert(hints[name], value, f"{where}.{name}") for name, value in values.items()})
 
 
-def split(common: type[T], own: type, table: Table, where: str) -> tuple[T, Any]:
+def fields(cls: type) -> tuple[tuple[str, ...], Mapping[str, object]]:
+    """The names of a configuration's keys, and the defaults of those that have one."""
+    return cls._fields, cls._field_defaults  # type: ignore[attr-defined]
+
+
+def split(common: type[T], own: type, values: Table, where: str) -> tuple[T, Any]:
     """Bind a plug-in's table to the keys every plug-in has and to its own."""
-    shared = {item.name for item in fields(cast("Any", common))}
-    own_names = {item.name for item in fields(cast("Any", own))}
-    refuse_unknown(table, tuple(shared | own_names), f"{where}.")
+    shared, own_names = fields(common)[0], fields(own)[0]
+    refuse_unknown(values, shared + own_names, f"{where}.")
     return (
-        bind(common, {k: v for k, v in table.items() if k in shared}, where),
-        bind(own, {k: v for k, v in table.items() if k not in shared}, where),
+        bind(common, {k: v for k, v in values.items() if k in shared}, where),
+        bind(own, {k: v for k, v in values.items() if k not in shared}, where),
     )
 
 
-def refuse_unknown(table: Table, known: tuple[str, ...], prefix: str) -> None:
-    for name in table:
+def refuse_unknown(values: Table, known: tuple[str, ...], prefix: str) -> None:
+    for name in values:
         if name not in known:
             import difflib  # only on the way to an error
 
@@ -181,7 +179,7 @@ def convert(hint: Any, value: object, key: str) -> object:
         return value
     if hint in (Duration, Size):
         return _with_unit(hint, value, key)
-    if origin in (tuple, dict):
+    if origin in (tuple, Mapping):
         return _container(origin, value, key)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)

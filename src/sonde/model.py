@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 
 class Kind(enum.Enum):
@@ -54,15 +53,17 @@ class Quality(enum.Enum):
     MULTIPLEXED = "multiplexed"  # scaled up from the share of time it was counted
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class MetricSpec:
-    """One metric, declared beside the collector that reads it."""
+    """One metric, declared beside the collector that reads it. Compared by identity; nobody changes one."""
 
-    name: str
-    kind: Kind
-    unit: Unit
-    help: str
-    labels: tuple[str, ...] = ()
+    __slots__ = ("__weakref__", "help", "kind", "labels", "name", "unit")
+
+    def __init__(self, name: str, kind: Kind, unit: Unit, help: str, labels: tuple[str, ...] = ()) -> None:
+        self.name: Final = name
+        self.kind: Final = kind
+        self.unit: Final = unit
+        self.help: Final = help
+        self.labels: Final = labels
 
     def __repr__(self) -> str:
         return f"<{self.kind.value} {self.name}{{{','.join(self.labels)}}}>"

@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import translate
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import Any, NamedTuple
 
-from sonde.model import Frame, Layout, MetricSpec
+from sonde.model import EMPTY_LAYOUT, Frame, Layout, MetricSpec
 from sonde.shape import picker
 
-Pick = Callable[[Any], Any]
-_WHOLE: tuple[None, None] = (None, None)
+
+class _Plan(NamedTuple):
+    """What is wanted of a layout, and how its values are picked."""
+
+    layout: Layout
+    chosen: Layout
+    pick: Callable[[Any], Any]
 
 
 class Selection:
@@ -21,7 +25,7 @@ class Selection:
     def __init__(self, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> None:
         self._include = _any_of(include)
         self._exclude = _any_of(exclude)
-        self._plans: WeakKeyDictionary[Layout, tuple[Layout | None, Pick | None]] = WeakKeyDictionary()
+        self._plans: dict[str, _Plan] = {}  # of the layout each source had last
 
     @property
     def everything(self) -> bool:
@@ -36,27 +40,26 @@ class Selection:
         """The frame with what is wanted of it; None when nothing is (events always are)."""
         if self.everything:
             return frame
-        layout, pick = self._plans.get(frame.layout) or self._plan(frame.layout)
-        if pick is None or layout is None:
-            return frame if layout is not None else self._events_only(frame)
-        gaps = tuple(gap for gap in frame.gaps if self.wants(gap.spec))
-        return frame._replace(layout=layout, values=pick(frame.values), gaps=gaps)
+        source, time_ns, took_ns, period_ns, layout, values, events, gaps = frame
+        plan = self._plans.get(source)
+        if plan is None or plan.layout is not layout:
+            plan = self._plans[source] = self._plan(layout)
+        if plan.chosen is layout:
+            return frame
+        if not plan.chosen:
+            return self._events_only(frame)
+        if gaps:
+            gaps = tuple(gap for gap in gaps if self.wants(gap.spec))
+        return Frame(source, time_ns, took_ns, period_ns, plan.chosen, plan.pick(values), events, gaps)
 
-    def _plan(self, layout: Layout) -> tuple[Layout | None, Pick | None]:
+    def _plan(self, layout: Layout) -> _Plan:
         wanted = [index for index, (spec, _) in enumerate(layout) if self.wants(spec)]
-        plan: tuple[Layout | None, Pick | None]
-        if len(wanted) == len(layout):
-            plan = (layout, None)
-        elif wanted:
-            plan = (Layout(layout[index] for index in wanted), picker(wanted))
-        else:
-            plan = _WHOLE
-        self._plans[layout] = plan
-        return plan
+        chosen = layout if len(wanted) == len(layout) else Layout(layout[index] for index in wanted)
+        return _Plan(layout, chosen, picker(wanted))
 
     @staticmethod
     def _events_only(frame: Frame) -> Frame | None:
-        return frame._replace(layout=Layout(()), values=(), gaps=()) if frame.events else None
+        return frame._replace(layout=EMPTY_LAYOUT, values=(), gaps=()) if frame.events else None
 
 
 def _any_of(patterns: Sequence[str]) -> re.Pattern[str] | None:

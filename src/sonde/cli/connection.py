@@ -1,0 +1,36 @@
+"""Finding the daemon: --host, else SONDE_DAEMON, else the runtime directory's rpc.sock, else port 1778."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from sonde.daemon.paths import default_paths
+from sonde.rpc import client
+
+DEFAULT_PORT = 1778  # dynolog's
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--host",
+        metavar="HOST[:PORT]",
+        help="the daemon to ask (default: $SONDE_DAEMON, else this node's); unix:/path/rpc.sock also works",
+    )
+
+
+def address_of(args: argparse.Namespace) -> str:
+    named = args.host or os.environ.get("SONDE_DAEMON")
+    if named:
+        return named if named.startswith("unix:") or _has_port(named) else f"{named}:{DEFAULT_PORT}"
+    socket_path = default_paths().rpc_socket
+    return f"unix:{socket_path}" if os.path.exists(socket_path) else f"127.0.0.1:{DEFAULT_PORT}"
+
+
+def _has_port(named: str) -> bool:
+    return named.rpartition(":")[2].isdigit() and (named.count(":") == 1 or named.startswith("["))
+
+
+def call(args: argparse.Namespace, function: str, *, timeout: float = 5.0, **arguments: Any) -> dict[str, Any]:
+    return client.call(address_of(args), function, timeout=timeout, **arguments)

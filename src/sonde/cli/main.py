@@ -1,0 +1,106 @@
+"""The entry: finds the command, imports its module, turns errors into messages and exit codes.
+
+A command is a module with `add_arguments(parser)` and `run(args) -> int`; the first line of its docstring is its help.
+The table below is all that `sonde --help` needs: it imports no command, and so no collector, sink or third party.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sonde.errors import SondeError
+
+# name: (module, help). The order is the order of --help.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "daemon": ("sonde.cli.daemon", "watch this node: collect, serve /metrics, keep the archive"),
+    "status": ("sonde.cli.status", "what the daemon collects, where it sends it, and what fails"),
+    "watch": ("sonde.cli.watch", "a line per second: CPU, memory, disk, network, jobs"),
+    "metrics": ("sonde.cli.metrics", "the newest value of every metric, or of those that match"),
+    "query": ("sonde.cli.query", "ranges, rates and sparklines from the archive"),
+    "archive": ("sonde.cli.archive", "what the archive holds, and whether it is whole"),
+    "doctor": ("sonde.cli.doctor", "what works on this host, what does not, why, and what would enable it"),
+    "config": ("sonde.cli.config", "check, show or print the default configuration"),
+    "compat": ("sonde.cli.compat", "launchers that speak other systems' command lines"),
+    "completion": ("sonde.cli.completion", "tab-completion for bash, zsh or fish"),
+    "version": ("sonde.cli.version", "the version of sonde and of the daemon"),
+}
+
+_EXIT_CODES = "0 all done, 1 failed or partly, 2 usage or configuration, 3 not available or denied, 4 timed out"
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items())
+    return (
+        "sonde watches AI and HPC jobs: one small daemon per node, one command line.\n\n"
+        "usage: sonde COMMAND [OPTIONS]\n"
+        "       sonde COMMAND --help\n\n"
+        f"{rows}\n\n"
+        f"exit codes: {_EXIT_CODES}, 130 interrupted\n"
+        "start here: sonde doctor, then sonde daemon"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(usage(), file=sys.stdout if words else sys.stderr)
+        return 0 if words else 2
+    name = "version" if words[0] in ("-V", "--version") else words[0]
+    if name not in COMMANDS:
+        return _unknown(name)
+    return _guarded(name, words[1:])
+
+
+def _unknown(name: str) -> int:
+    import difflib
+
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    print(f"sonde: {name}: no such command" + (f"; did you mean {close[0]}?" if close else ""), file=sys.stderr)
+    print(f"commands: {', '.join(COMMANDS)}", file=sys.stderr)
+    return 2
+
+
+def parser_of(name: str):  # type: ignore[no-untyped-def]  # argparse is imported here, not for --help
+    """The argument parser of one command and the module that runs it."""
+    import argparse
+    from importlib import import_module
+
+    module = import_module(COMMANDS[name][0])
+    parser = argparse.ArgumentParser(
+        prog=f"sonde {name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"exit codes: {_EXIT_CODES}",
+    )
+    module.add_arguments(parser)
+    return parser, module
+
+
+def explain(name: str, error: SondeError) -> int:
+    """Say what went wrong, why, and what to do next; gives the exit code."""
+    print(f"sonde: {name}: {error}", file=sys.stderr)
+    if error.hint:
+        print(f"  {error.hint}", file=sys.stderr)
+    return error.exit_code
+
+
+def _guarded(name: str, words: list[str]) -> int:
+    from sonde.errors import SondeError
+
+    try:
+        parser, module = parser_of(name)
+        return int(module.run(parser.parse_args(words)))
+    except SondeError as error:
+        return explain(name, error)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of a pipe has gone (`sonde metrics | head`): nothing is wrong, and nothing more can be said.
+        import os
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -1,0 +1,223 @@
+"""The daemon: puts loop, pipeline, servers and signals together, and takes them apart within two seconds.
+
+SIGTERM and SIGINT flush and end. SIGHUP reopens the log files and reads the configuration again: a bad one is refused
+with the reason and the old one stays in force. A second SIGTERM ends at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+
+from sonde import config as configuration
+from sonde.address import parse_address
+from sonde.clock import SystemClock
+from sonde.config import ArchiveConfig, Config, DaemonConfig, SinkConfig, split
+from sonde.daemon import logs
+from sonde.daemon.handlers import functions
+from sonde.daemon.interpreter import tune_interpreter
+from sonde.daemon.paths import Paths
+from sonde.errors import ConfigError, SondeError, Unavailable
+from sonde.hostfs import HostFS
+from sonde.http import Request, Response, Server
+from sonde.loop import Loop
+from sonde.model import Sink
+from sonde.pipeline.assembly import Assembly, build_sinks, outlet_for
+from sonde.pipeline.outlet import Outlet
+from sonde.rpc.server import RpcServer
+from sonde.sinks.prometheus import PrometheusSink
+from sonde.store.ring import Ring
+from sonde.version import describe
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 60.0  # how often what was not available is tried again
+_FIXED = ("rpc_address", "http_address", "root", "host", "log_file")  # of [daemon]: read at the start only
+
+
+class Daemon:
+    """One running daemon. `run` returns the exit code."""
+
+    def __init__(self, config: Config, paths: Paths, *, reload: Callable[[], Config]) -> None:
+        self.config = config
+        self._paths = paths
+        self._reload = reload
+        self.host = HostFS(config.daemon.root)
+        self.hostname = config.daemon.host or os.uname().nodename
+        self.started_ns = time.monotonic_ns()
+        self.addresses: dict[str, str] = {}
+        self.ring = Ring()
+        self._loop = Loop()
+        self._rpc: RpcServer | None = None
+        self._http: Server | None = None
+        self._stopping = False
+        self._log_handler = logs.set_up(config.daemon)  # first: what is left out and why is said while building
+        self._prometheus = PrometheusSink(PrometheusSink.Config())
+        self.assembly = self._assemble(config)
+
+    @property
+    def config_source(self) -> str:
+        return self.config.source
+
+    def _assemble(self, config: Config) -> Assembly:
+        return Assembly(config, self.host, SystemClock(), self._outlets(config))
+
+    def _outlets(self, config: Config) -> list[Outlet]:
+        """Ring and page first: they only keep references. The archive last: its thread wakes when the batch is out."""
+        outlets = [Outlet("ring", self.ring)]
+        tables = dict(config.sinks)
+        if config.daemon.http_address:
+            common, own = split(SinkConfig, PrometheusSink.Config, tables.pop("prometheus", {}), "sinks.prometheus")
+            self._prometheus.configure(own)
+            if common.enabled:
+                outlets.append(outlet_for("prometheus", self._prometheus, common))
+        outlets += build_sinks(Config(sinks=tables), self._make_sink)
+        if config.archive.enabled:
+            outlets.append(Outlet("archive", self._archive(config.archive)))
+        return outlets
+
+    def _make_sink(self, name: str, cls: type, own: object) -> Sink:
+        sink: Sink = cls(own, host=self.hostname)
+        return sink
+
+    def _archive(self, config: ArchiveConfig) -> Sink:
+        from sonde.sinks.archive import ArchiveSink
+
+        path = config.path or self._paths.archive
+        boot_id = self.host.text("proc/sys/kernel/random/boot_id") if self.host.exists("proc/sys/kernel") else ""
+        return ArchiveSink(path, config, host=self.hostname, boot_id=boot_id)
+
+    def run(self, *, ready: Callable[[Daemon], None] | None = None) -> int:
+        log.info(
+            "sonde %s starts on %s, pid %d, configuration: %s",
+            describe(),
+            self.hostname,
+            os.getpid(),
+            self.config.source,
+        )
+        try:
+            self._make_directories()
+            self._listen()
+            self._take_signals()
+            self.assembly.start()
+            self._plan_retry()
+            tune_interpreter()
+            if ready is not None:
+                ready(self)
+            self._loop.run()
+        finally:
+            self._end()
+        return 0
+
+    def _make_directories(self) -> None:
+        try:
+            for folder in {self._paths.state, self._paths.runtime}:
+                os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise Unavailable(
+                f"{error.filename}: {error.strerror}",
+                hint="start with --state DIR to keep everything in a directory of yours",
+            ) from None
+
+    def _listen(self) -> None:
+        daemon = self.config.daemon
+        self._rpc = RpcServer(self._loop, functions(self))
+        self.addresses["rpc"] = str(self._rpc.listen(f"unix:{self._paths.rpc_socket}"))
+        if daemon.rpc_address:
+            self.addresses["tcp"] = str(self._rpc.listen(self._allowed(daemon.rpc_address), insecure=daemon.insecure))
+        if daemon.http_address:
+            self._http = Server(self._loop, {"/metrics": self._prometheus.page, "/healthz": self._health, "/": _index})
+            self.addresses["metrics"] = f"http://{self._http.listen(self._allowed(daemon.http_address))}/metrics"
+
+    def _allowed(self, address: str) -> str:
+        """The address, if only this machine can reach it or the operator has said that others may."""
+        if not parse_address(address).is_local:
+            if not self.config.daemon.insecure:
+                raise ConfigError(
+                    f"{address} can be reached from other machines, and nothing there proves who is calling",
+                    hint="use a loopback address, or allow it with --insecure (daemon.insecure = true)",
+                )
+            log.warning("listening on %s, which other machines can reach, without authentication", address)
+        return address
+
+    def _health(self, request: Request) -> Response:
+        """200 while every collector keeps its pace; 503 naming those that do not."""
+        now = time.monotonic_ns()
+        late = [runner.name for runner in self.assembly.runners if runner.is_stale(now)]
+        text = f"stale: {', '.join(late)}\n" if late else "ok\n"
+        return Response(503 if late else 200, text.encode())
+
+    def _take_signals(self) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: self._loop.post(self._stop))
+        signal.signal(signal.SIGINT, lambda *_: self._loop.post(self._stop))
+        signal.signal(signal.SIGHUP, lambda *_: self._loop.post(self._hang_up))
+
+    def _stop(self) -> None:
+        if self._stopping:
+            os._exit(1)  # asked twice: whoever asks is in a hurry
+        self._stopping = True
+        log.info("stopping")
+        self._loop.stop()
+
+    def _plan_retry(self) -> None:
+        if self.assembly.waits:
+            self._loop.call_at(time.monotonic() + _RETRY_SECONDS, self._retry)
+
+    def _retry(self) -> None:
+        self.assembly.retry()
+        self._plan_retry()
+
+    def _hang_up(self) -> None:
+        """Reopen the log files; take over a new configuration if it is good."""
+        for reopen in (getattr(self._log_handler, "reopen", None), *map(_reopener, self.assembly.outlets)):
+            if reopen is not None:
+                reopen()
+        try:
+            config = self._reload()
+            assembly = self._assemble(config)
+        except SondeError as error:
+            log.error("the configuration is refused and the old one stays: %s", error)
+            return
+        self._warn_of_fixed(config)
+        old, self.assembly, self.config = self.assembly, assembly, config
+        old.stop(self.config.daemon.flush_deadline)
+        logging.getLogger().setLevel(config.daemon.log_level.upper())
+        assembly.start()
+        self._plan_retry()
+        log.info("the configuration is read again: %s", config.source)
+
+    def _warn_of_fixed(self, config: Config) -> None:
+        for key in _FIXED:
+            if getattr(config.daemon, key) != getattr(self.config.daemon, key):
+                log.warning("daemon.%s has changed: it takes effect at the next start", key)
+
+    def _end(self) -> None:
+        clean = self.assembly.stop(self.config.daemon.flush_deadline)
+        for server in (self._rpc, self._http):
+            if server is not None:
+                server.close()
+        self._loop.close()
+        log.info("stopped" if clean else "stopped; something hung and was left behind")
+        if not clean:
+            # A hung thread would keep the interpreter from ending.
+            logging.shutdown()
+            os._exit(1)
+
+
+def _reopener(outlet: Outlet) -> Callable[[], None] | None:
+    return getattr(outlet.sink, "reopen", None)
+
+
+def _index(request: Request) -> Response:
+    return Response(200, b"sonde: /metrics for Prometheus, /healthz for health\n")
+
+
+def config_from(path: str | None, paths: Paths, changes: Mapping[str, object], *, archive: bool) -> Config:
+    """The configuration file in force, with what the command line changes of [daemon]."""
+    tree, source = configuration.read(path or paths.config) if path or os.path.exists(paths.config) else ({}, "")
+    config = configuration.from_tree(tree, source or "built-in defaults")
+    daemon = configuration.bind(DaemonConfig, {**configuration.table(tree, "daemon"), **changes}, "daemon")
+    return config._replace(daemon=daemon, archive=config.archive if archive else config.archive._replace(enabled=False))

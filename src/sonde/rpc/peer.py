@@ -1,0 +1,67 @@
+"""Who is calling: by SO_PEERCRED on a Unix socket (unix(7)), by the kernel's socket table on TCP over loopback."""
+
+from __future__ import annotations
+
+import socket
+from typing import NamedTuple
+
+from sonde import netstat
+from sonde.address import Address, is_loopback
+from sonde.hostfs import HostFS
+from sonde.sockets import credentials
+
+
+class Peer(NamedTuple):
+    """The caller. `uid` is None when nobody vouches for it; such a caller may only read."""
+
+    uid: int | None
+    pid: int | None
+    address: str  # `127.0.0.1:40112`, or `unix`
+
+
+UNKNOWN = Peer(None, None, "?")
+
+
+def from_socket(sock: socket.socket) -> Peer:
+    """What is known at once: everything on a Unix socket, the address only on TCP."""
+    if sock.family == socket.AF_UNIX:
+        pid, uid, _ = credentials(sock)
+        return Peer(uid, pid or None, "unix")  # pid 0: a process of another pid namespace
+    try:
+        host, port = sock.getpeername()[:2]
+    except OSError:
+        return UNKNOWN  # gone already
+    return Peer(None, None, str(Address(host, port)))
+
+
+def identify(sock: socket.socket) -> Peer:
+    """The caller with the uid that owns the other end of a loopback connection.
+
+    The kernel's table is read while both ends are established, and our end is asked again afterwards: had the client
+    gone in between, another process could have been found at its address.
+    """
+    peer = from_socket(sock)
+    if sock.family == socket.AF_UNIX or peer is UNKNOWN:
+        return peer
+    try:
+        server, client = sock.getsockname()[:2], sock.getpeername()[:2]
+        if not is_loopback(client[0]):
+            return peer
+        row = _row(server, client)
+        sock.getpeername()  # raises ENOTCONN once the connection was reset
+    except OSError:
+        return peer
+    return peer._replace(uid=row.uid) if row is not None else peer
+
+
+def _row(server: tuple[str, int], client: tuple[str, int]) -> netstat.Row | None:
+    try:
+        return netstat.ask_kernel(server, client)
+    except OSError:
+        return netstat.peer_row(HostFS(), server, client)  # a kernel without sock_diag
+
+
+def process_of(sock: socket.socket) -> netstat.Owner | None:
+    """The process at the other end of a loopback TCP connection. Walks all descriptors: on demand only."""
+    row = _row(sock.getsockname()[:2], sock.getpeername()[:2])
+    return netstat.holder(HostFS(), row.inode) if row is not None else None

@@ -1,0 +1,199 @@
+"""Which processes of this host belong to which job, step and rank, from /proc/PID/cgroup and /proc/PID/environ.
+
+A scan looks only at processes that are new since the last one, forks nothing and keeps of an environment only what the
+schedulers ask for. The cgroup comes first: everyone may read it, and a user cannot set it. An environment that may not
+be read is counted as denied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sonde.errors import ParseError
+from sonde.hostfs import HostFS
+from sonde.schedulers import cgroupfs
+from sonde.schedulers.job import (
+    NO_RANK,
+    RANK_MARKS,
+    Environ,
+    Job,
+    JobId,
+    Rank,
+    Scheduler,
+    parse_environ,
+    rank_from_environ,
+)
+from sonde.schedulers.pids import PidTable
+
+_AT_ONCE = 500  # new processes looked at in one scan: at 40 µs each this keeps the other collectors punctual
+_REMEMBERED = 10_000  # cgroup paths whose meaning is kept
+_NOT_A_RANK = ("batch", "extern", "interactive")
+
+
+class Process(NamedTuple):
+    pid: int
+    start: int  # clock ticks since boot: tells a reused pid
+    step: str = ""
+    task: str = ""
+    rank: Rank = NO_RANK
+
+
+class Found:
+    """A job on this host. `cgroups` are the job's own directories by controller, `leaves` those of its tasks."""
+
+    __slots__ = ("cgroups", "job", "leaves", "processes")
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.processes: dict[int, Process] = {}
+        self.cgroups: dict[str, str] = {}
+        self.leaves: set[str] = set()  # in the v1 memory hierarchy
+
+    def ranks(self) -> list[Process]:
+        """One process per step and rank: the first started, the top of the rank's tree. Its children inherit RANK."""
+        first: dict[tuple[str, int], Process] = {}
+        for process in sorted(self.processes.values(), key=lambda process: (process.start, process.pid)):
+            if process.rank.global_rank is not None:
+                first.setdefault((process.step, process.rank.global_rank), process)
+        return [first[key] for key in sorted(first)]
+
+
+class Discovery:
+    """Holds the jobs of this host. `scan` brings it up to date; call it when due or when `disturbed`."""
+
+    def __init__(self, host: HostFS, schedulers: Sequence[Scheduler]) -> None:
+        self._host = host
+        self._schedulers = tuple(schedulers)
+        self._marks = tuple(mark for scheduler in schedulers for mark in scheduler.environ_marks)
+        self.mounts = cgroupfs.mounts(host)
+        patterns = [pattern for scheduler in schedulers for pattern in scheduler.cgroup_parents]
+        self._watch = cgroupfs.Watch(host, self.mounts, patterns)
+        self._pids = PidTable(host)
+        self._paths: dict[str, Job | None] = {}
+        self._second_look: set[int] = set()
+        self._denied: set[int] = set()
+        self._unfinished = False
+        self.jobs: dict[JobId, Found] = {}
+
+    @property
+    def denied(self) -> int:
+        """Processes in no job's cgroup whose environment this user may not read."""
+        return len(self._denied)
+
+    def disturbed(self) -> bool:
+        """Cheap enough for every tick: a job directory came or went, or the last scan left processes for the next."""
+        return self._unfinished or self._watch.disturbed()
+
+    def scan(self) -> None:
+        self._watch.renew()
+        new, gone = self._pids.changes()
+        for pid in gone:
+            self._forget(pid)
+        self._unfinished = len(new) > _AT_ONCE
+        if self._unfinished:
+            self._pids.again(new[_AT_ONCE:])
+        repeated = [pid for pid in new[:_AT_ONCE] if not self._look(pid)]
+        # A process caught between fork and exec, or before its launcher moved it, shows its parent's cgroup and
+        # environment: what belongs to no job is looked at twice.
+        once_more = [pid for pid in repeated if pid not in self._second_look]
+        self._second_look = set(once_more)
+        self._pids.again(once_more)
+        self.jobs = {key: found for key, found in self.jobs.items() if found.processes}
+
+    def close(self) -> None:
+        self._watch.close()
+
+    def forget(self, key: JobId) -> None:
+        """Drop a job whose end was noticed before the next scan. Its processes are not looked at again."""
+        self.jobs.pop(key, None)
+
+    def _forget(self, pid: int) -> None:
+        self._denied.discard(pid)
+        for found in self.jobs.values():
+            found.processes.pop(pid, None)
+
+    def _look(self, pid: int) -> bool:
+        """File a new process under its job; False when it has none."""
+        self._forget(pid)  # a reused id, when there is anything to forget
+        try:
+            return self._file(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            return True  # gone again: nothing to look at twice
+        except PermissionError:
+            return True  # /proc is mounted with hidepid
+        except ParseError:
+            return False
+
+    def _file(self, pid: int) -> bool:
+        pairs = cgroupfs.parse_membership(self._host.read(f"proc/{pid}/cgroup"))
+        inside = [(name, path, job) for name, path in pairs if (job := self._job_of_path(path)) is not None]
+        environ = self._environ(pid, wanted=bool(inside))
+        job = _deepest([job for _, _, job in inside])
+        told = self._job_of_environ(environ)
+        if job is None:
+            job = told
+        elif told is not None and told.key == job.key:
+            job = job.completed(told)
+        if job is None:
+            return False
+        self._denied.discard(pid)
+        self._add(pid, job, environ, inside)
+        return True
+
+    def _add(self, pid: int, job: Job, environ: Environ, inside: list[tuple[str, str, Job]]) -> None:
+        start = parse_start(self._host.read(f"proc/{pid}/stat"))
+        if job.step in _NOT_A_RANK:
+            # Slurm sets SLURM_PROCID=0 in a batch script too. A RANK that torchrun set there counts.
+            environ = {name: value for name, value in environ.items() if not name.startswith("SLURM_")}
+        process = Process(pid, start, job.step, job.task, rank_from_environ(environ))
+        found = self.jobs.get(job.key)
+        if found is None:
+            found = self.jobs[job.key] = Found(job)
+        else:
+            found.job = found.job.completed(job)
+        found.processes[pid] = process
+        for name, path, owner in inside:
+            found.cgroups.setdefault(name, owner.cgroup)
+            if name == "memory":
+                found.leaves.add(path)
+
+    def _job_of_path(self, path: str) -> Job | None:
+        try:
+            return self._paths[path]
+        except KeyError:
+            pass
+        if len(self._paths) >= _REMEMBERED:
+            self._paths.clear()
+        jobs = (scheduler.job_from_cgroup(path) for scheduler in self._schedulers)
+        job = self._paths[path] = next((job for job in jobs if job is not None), None)
+        return job
+
+    def _environ(self, pid: int, *, wanted: bool) -> Environ:
+        try:
+            data = self._host.read(f"proc/{pid}/environ")
+        except PermissionError:
+            if not wanted:
+                self._denied.add(pid)
+            return {}
+        marks = self._marks + RANK_MARKS if wanted else self._marks
+        return parse_environ(data) if any(mark in data for mark in marks) else {}
+
+    def _job_of_environ(self, environ: Environ) -> Job | None:
+        if not environ:
+            return None
+        jobs = (scheduler.job_from_environ(environ) for scheduler in self._schedulers)
+        return next((job for job in jobs if job is not None), None)
+
+
+def _deepest(jobs: list[Job]) -> Job | None:
+    """Slurm's freezer ends at the step where its memory hierarchy goes down to the task."""
+    return max(jobs, key=lambda job: (bool(job.step), bool(job.task)), default=None)
+
+
+def parse_start(text: bytes) -> int:
+    """The start time of /proc/PID/stat, in clock ticks since boot. The name before it may contain anything."""
+    try:
+        return int(text[text.rindex(b")") + 2 :].split(None, 20)[19])
+    except (ValueError, IndexError):
+        raise ParseError("/proc/PID/stat", text) from None

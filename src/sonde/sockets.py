@@ -1,0 +1,336 @@
+"""Listening sockets and the connections they accept, on the loop: bounded, with deadlines, none waiting for another.
+
+What is said on a connection is a `Conversation` (HTTP, RPC); how the bytes come and go is here. A reply is an iterator
+of chunks: one chunk is made per turn of the loop, when the client has taken the one before, so a large reply delays
+nobody and a client that does not read costs a slot and nothing else.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import stat
+import struct
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from sonde.address import Address
+from sonde.errors import Denied, Unavailable
+from sonde.hostfs import HostFS
+from sonde.loop import READ, WRITE, Loop, Timer
+from sonde.netstat import Owner, listener, process_name
+
+log = logging.getLogger(__name__)
+
+_BACKLOG = 128
+_RECEIVE = 65536
+_SEND = 262144  # bytes handed to the kernel in one turn
+_STALL = 10.0  # seconds a client may take nothing of a reply
+_DRAIN = 1.0  # seconds a client has to see our end before the connection is cut
+_UCRED = struct.Struct("=iII")  # struct ucred: pid, uid, gid
+_PAUSE = 0.5  # seconds without accepting when descriptors have run out
+
+
+class Conversation(Protocol):
+    """What a protocol does with a connection. All calls come from the loop's thread."""
+
+    def received(self, data: bytes) -> None: ...
+    def ended(self) -> None:
+        """The client will send no more; it may still read."""
+
+    def expired(self) -> None:
+        """The deadline the conversation has set is over."""
+
+
+class Stream:
+    """One accepted connection. Either the client has the turn, or a reply is being written, or we are parting."""
+
+    def __init__(self, acceptor: Acceptor, sock: socket.socket) -> None:
+        self.sock = sock
+        self._acceptor = acceptor
+        self._loop = acceptor.loop
+        self._watched = READ
+        self._chunks: Iterator[bytes] | None = None
+        self._pending: bytes | memoryview = b""
+        self._then: Callable[[], None] = self.close
+        self.writing = False
+        self._parting = False
+        self._timer: Timer | None = None
+        self._deadline = 0.0
+        self.active = time.monotonic()  # when bytes last moved
+        self.closed = False
+        self._conversation = acceptor.converse(self)
+        self._loop.register(sock, READ, self._on_events)
+
+    def allow(self, seconds: float) -> None:
+        """Set the deadline of whoever has the turn."""
+        self._deadline = deadline = time.monotonic() + seconds
+        timer = self._timer
+        # A timer that fires early looks at the deadline again: cheaper than a new timer for every request.
+        if timer is None or timer.when > deadline:
+            if timer is not None:
+                timer.cancel()
+            self._timer = self._loop.call_at(deadline, self._on_deadline)
+
+    def send(self, first: bytes, rest: Iterator[bytes] | None, then: Callable[[], None]) -> None:
+        """Write a reply as the client takes it; then call `then`. What the client sends meanwhile waits."""
+        self._pending = first
+        self._chunks = rest
+        self._then = then
+        self.writing = True
+        self.allow(_STALL)
+        self._write()
+
+    def finish(self) -> None:
+        """Part so that what was written arrives: closing with unread bytes would reset the connection."""
+        if self.closed:
+            return
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self.close()
+            return
+        self._parting = True
+        self._watch(READ)
+        self.allow(_DRAIN)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.writing = False
+        self._chunks = None
+        self._pending = b""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.unregister(self.sock)
+        self.sock.close()
+        self._acceptor.forget(self)
+
+    def _watch(self, events: int) -> None:
+        if events != self._watched:
+            self._watched = events
+            self._loop.modify(self.sock, events)
+
+    def _on_events(self, _events: int) -> None:
+        self._guard(self._write if self.writing else self._read)
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except OSError:
+            self.close()  # reset by the client, or a dead link: nobody is there to be told
+        except Exception:
+            self.close()  # a bug in a conversation ends this connection only; the loop logs it
+            raise
+
+    def _read(self) -> None:
+        try:
+            data = self.sock.recv(_RECEIVE)
+        except BlockingIOError:
+            return
+        self.active = time.monotonic()
+        if self._parting:
+            if not data:
+                self.close()
+        elif data:
+            self._conversation.received(data)
+        else:
+            self._watch(0)  # an end of file stays readable for ever
+            self._conversation.ended()
+
+    def _write(self) -> None:
+        """Hand over one chunk, or what is left of it. One chunk is made per turn of the loop."""
+        if not self._pending:
+            following = next(self._chunks, None) if self._chunks is not None else None
+            if following is None:
+                self._written()
+                return
+            self._pending = following
+        try:
+            sent = self.sock.send(self._pending[:_SEND])
+        except BlockingIOError:
+            sent = 0
+        if sent < len(self._pending):
+            self._pending = memoryview(self._pending)[sent:]
+        elif self._chunks is None:
+            self._written()
+            return
+        else:
+            self._pending = b""
+        if sent:
+            self.active = time.monotonic()
+            self.allow(_STALL)
+        self._watch(WRITE)
+
+    def _written(self) -> None:
+        self.writing = False
+        self._chunks = None
+        self._pending = b""
+        self._watch(READ)
+        self._then()
+
+    def _on_deadline(self) -> None:
+        self._timer = None
+        remaining = self._deadline - time.monotonic()
+        if remaining > 0:
+            self.allow(remaining)
+        elif self._parting or self.writing:
+            self.close()
+        else:
+            self._guard(self._conversation.expired)
+
+
+class Acceptor:
+    """Listening sockets of one protocol and the connections they gave. At most `limit`; the idlest gives way."""
+
+    def __init__(self, loop: Loop, converse: Callable[[Stream], Conversation], *, limit: int = 64) -> None:
+        self.loop = loop
+        self.converse = converse
+        self._limit = limit
+        self._listeners: list[socket.socket] = []
+        self._streams: set[Stream] = set()
+        self.accepted = 0
+        self.displaced = 0  # connections closed to make room
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def add(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._listeners.append(sock)
+        self.loop.register(sock, READ, lambda _events: self._accept(sock))
+
+    def forget(self, stream: Stream) -> None:
+        self._streams.discard(stream)
+
+    def _accept(self, sock: socket.socket) -> None:
+        try:
+            connection, _ = sock.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # gone before it was accepted
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                raise
+            self._pause(sock, error)
+            return
+        connection.setblocking(False)
+        if len(self._streams) >= self._limit:
+            self._displace()
+        self.accepted += 1
+        self._streams.add(Stream(self, connection))
+
+    def _displace(self) -> None:
+        """Close the connection that has moved nothing for longest; one whose reply is under way only if all are."""
+        idlest = min(self._streams, key=lambda stream: (stream.writing, stream.active))
+        self.displaced += 1
+        idlest.close()
+
+    def _pause(self, sock: socket.socket, error: OSError) -> None:
+        # The connection stays in the backlog and readable: without a pause the loop would spin on it.
+        log.warning("cannot accept a connection: %s; trying again in %s s", error.strerror, _PAUSE)
+        if self._streams:
+            self._displace()
+        self.loop.modify(sock, 0)
+        self.loop.call_at(time.monotonic() + _PAUSE, lambda: self._resume(sock))
+
+    def _resume(self, sock: socket.socket) -> None:
+        if sock in self._listeners:
+            self.loop.modify(sock, READ)
+
+    def close(self) -> None:
+        """Stop listening and cut every connection. A Unix socket's path is removed."""
+        for sock in self._listeners:
+            self.loop.unregister(sock)
+            if sock.family == socket.AF_UNIX:
+                _unlink(sock)
+            sock.close()
+        self._listeners.clear()
+        for stream in tuple(self._streams):
+            stream.close()
+
+
+def listen(address: Address, *, mode: int = 0o666) -> socket.socket:
+    """A listening socket. Raises Unavailable, naming the owner, when the address is taken. `mode` is a Unix path's."""
+    if address.path:
+        return _listen_unix(address, mode)
+    host = "127.0.0.1" if address.host == "localhost" else address.host
+    try:
+        family, _, _, _, where = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror as error:
+        raise Unavailable(f"cannot listen on {address}: {error.strerror}") from None
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited by what it accepts
+        sock.bind(where)
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise _refusal(address, error, listener(HostFS(), str(where[0]), address.port)) from None
+    return sock
+
+
+def _listen_unix(address: Address, mode: int) -> socket.socket:
+    owner = _unix_owner(address)
+    if owner is not None:
+        raise _refusal(address, OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)), owner)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if stat.S_ISSOCK(_mode_of(address.path)):
+            os.unlink(address.path)  # nobody answers: left behind by a process that was killed
+        sock.bind(address.path)
+        os.chmod(address.path, mode)
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise _refusal(address, error, None) from None
+    return sock
+
+
+def _mode_of(path: str) -> int:
+    try:
+        return os.lstat(path).st_mode
+    except FileNotFoundError:
+        return 0
+
+
+def _unix_owner(address: Address) -> Owner | None:
+    """Who answers on a socket's path: SO_PEERCRED of a connection is the listener's (unix(7))."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(1.0)
+        try:
+            sock.connect(address.path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        except OSError as error:
+            raise _refusal(address, error, None) from None
+        pid, _, _ = credentials(sock)
+    return Owner(pid, process_name(HostFS(), pid))
+
+
+def credentials(sock: socket.socket) -> tuple[int, int, int]:
+    """pid, uid and gid of the process at the other end of a Unix socket, as the kernel noted them."""
+    pid, uid, gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return pid, uid, gid
+
+
+def _unlink(sock: socket.socket) -> None:
+    try:
+        os.unlink(sock.getsockname())
+    except OSError:
+        pass  # somebody was faster
+
+
+def _refusal(address: Address, error: OSError, owner: Owner | None) -> Unavailable:
+    if error.errno == errno.EADDRINUSE:
+        return Unavailable(
+            f"{address} is already taken by {owner or 'a process this user cannot see'}",
+            hint="stop that process, or configure another address",
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return Denied(f"this user may not listen on {address}")
+    return Unavailable(f"cannot listen on {address}: {error.strerror}")

@@ -1,0 +1,153 @@
+"""The real programs the integration tests talk to: one fixture each, named after the program."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+PATIENCE = 20.0  # seconds until a program must answer; the machine may be busy with other tests
+
+
+def require(program: str) -> str:
+    """The path of a program. Where it is not installed the test is skipped; under CI=true it fails."""
+    path = shutil.which(program)
+    if path is not None:
+        return path
+    message = f"{program} is not installed; `make real-programs` installs it as root on Debian"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+class NodeExporter:
+    """A running node_exporter."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
+        self.process = process
+        self.url = url
+
+    def scrape(self) -> str:
+        with urllib.request.urlopen(self.url, timeout=PATIENCE) as reply:
+            text: bytes = reply.read()
+        return text.decode()
+
+
+@pytest.fixture
+def node_exporter(tmp_path: Path) -> Iterator[Callable[..., NodeExporter]]:
+    """Start node_exporter with flags; it listens on a loopback port of the kernel's choice and ends with the test."""
+    program = require("prometheus-node-exporter")
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*flags: str) -> NodeExporter:
+        log = tmp_path / f"node_exporter-{len(started)}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [program, "--web.listen-address=127.0.0.1:0", "--web.disable-exporter-metrics", *flags],
+                stdout=output,
+                stderr=output,
+            )
+        started.append(process)
+        address = logged(log, rb'msg="Listening on" address=([0-9.:]+)', process)
+        return NodeExporter(process, f"http://{address}/metrics")
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+def logged(log: Path, pattern: bytes, process: subprocess.Popen[bytes]) -> str:
+    """Wait until a program has logged a line, and give what the pattern's group matches."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        match = re.search(pattern + rb"\s", log.read_bytes())
+        if match:
+            return match[1].decode()
+        if process.poll() is not None:
+            break
+        time.sleep(0.02)
+    raise AssertionError(f"{process.args!r} did not log {pattern!r}:\n{log.read_text()}")
+
+
+class Prometheus:
+    """A running Prometheus that scrapes one target."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
+        self.process = process
+        self.url = url
+
+    def query(self, expression: str) -> dict[str, float]:
+        """The present value of each series, by its `__name__`; of one without a name by the expression."""
+        url = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
+        with urllib.request.urlopen(url, timeout=PATIENCE) as reply:
+            result = json.load(reply)["data"]["result"]
+        return {item["metric"].get("__name__", expression): float(item["value"][1]) for item in result}
+
+    def wait_for(self, expression: str) -> dict[str, float]:
+        """Ask until there is an answer."""
+        deadline = time.monotonic() + PATIENCE
+        while not (found := self.query(expression)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return found
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[Callable[..., Prometheus]]:
+    """Start Prometheus for a target; it listens on a loopback port of the kernel's choice and ends with the test."""
+    program = require("prometheus")
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(target: str, path: str = "/metrics") -> Prometheus:
+        folder = tmp_path / f"prometheus-{len(started)}"
+        folder.mkdir()
+        configuration = {
+            "global": {"scrape_interval": "250ms", "scrape_timeout": "250ms"},
+            "scrape_configs": [
+                {"job_name": "sonde", "metrics_path": path, "static_configs": [{"targets": [target]}]},
+            ],
+        }
+        (folder / "prometheus.yml").write_text(json.dumps(configuration))  # JSON is YAML
+        with (folder / "log").open("wb") as output:
+            process = subprocess.Popen(
+                [
+                    program,
+                    f"--config.file={folder / 'prometheus.yml'}",
+                    f"--storage.tsdb.path={folder / 'data'}",
+                    "--web.listen-address=127.0.0.1:0",
+                ],
+                stdout=output,
+                stderr=output,
+            )
+        started.append(process)
+        address = logged(folder / "log", rb'msg="Listening on" address=([0-9.:]+)', process)
+        logged(folder / "log", rb'msg="(Server is ready)', process)
+        return Prometheus(process, f"http://{address}")
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+@pytest.fixture
+def promtool() -> Callable[[str], list[str]]:
+    """What `promtool check metrics` has to say about a page; nothing about a good one."""
+    program = require("promtool")
+
+    def check(page: str) -> list[str]:
+        done = subprocess.run([program, "check", "metrics"], input=page.encode(), capture_output=True, timeout=PATIENCE)
+        said = (done.stdout + done.stderr).decode().splitlines()
+        assert (done.returncode == 0) == (not said)
+        return said
+
+    return check

@@ -1,0 +1,43 @@
+"""`sonde config`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sonde.cli.main import main
+from sonde.config import load
+
+
+def test_the_default_is_a_file_that_is_good_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "default"]) == 0
+    path = tmp_path / "sonde.toml"
+    path.write_text(capsys.readouterr().out)
+
+    assert main(["config", "check", str(path)]) == 0
+    assert load(str(path)).daemon == load("/dev/null").daemon
+
+
+def test_a_key_of_a_plug_in_is_checked_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "sonde.toml"
+    path.write_text("[collectors.network]\nexlude = 'lo'\n")
+
+    assert main(["config", "check", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert f"{path}: collectors.network.exlude is not known; did you mean collectors.network.exclude?" in error
+
+
+def test_show_prints_what_is_in_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "sonde.toml"
+    path.write_text('[daemon]\nperiod = "2s"\n[sinks.jsonl]\npath = "/tmp/x"\n')
+
+    assert main(["config", "show", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert 'period = "2s"' in text
+    assert "\n[sinks.jsonl]\n" in text
+    assert main(["config", "show", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["daemon"]["period"] == "2s"

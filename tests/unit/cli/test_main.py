@@ -1,0 +1,86 @@
+"""The entry: help, errors, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sonde.cli.main import COMMANDS, main, parser_of
+
+SONDE = str(Path(sys.executable).with_name("sonde"))
+
+
+def test_help_names_every_command_and_ends_with_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+
+    text = capsys.readouterr().out
+    assert all(f"\n  {name} " in text for name in COMMANDS)
+
+
+def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_an_unknown_command_is_answered_with_the_likely_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["statsu"]) == 2
+    assert "did you mean status?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_teaches_its_use(name: str) -> None:
+    parser, module = parser_of(name)
+
+    assert isinstance(parser, argparse.ArgumentParser)
+    text = parser.format_help()
+    assert module.__doc__ is not None
+    assert module.__doc__.splitlines()[0] in text
+    assert "exit codes" in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_says_what_it_does(name: str) -> None:
+    parser, _ = parser_of(name)
+
+    assert [action.dest for action in parser._actions if action.option_strings and not action.help] == []
+
+
+def test_an_error_is_a_line_and_a_next_step_without_traceback(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [SONDE, "status", "--host", f"unix:{tmp_path}/none.sock"], capture_output=True, text=True, timeout=20
+    )
+
+    assert ended.returncode == 3
+    assert ended.stderr.startswith("sonde: status: ")
+    assert "sonde daemon" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_reader_that_stops_reading_is_not_an_error() -> None:
+    ended = subprocess.run(f"{SONDE} metrics --names | head -1", shell=True, capture_output=True, text=True, timeout=30)
+
+    assert ended.returncode == 0
+    assert ended.stderr == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_commands_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+
+    text = capsys.readouterr().out
+    assert "doctor" in text
+    assert "--since" in text or "-l since" in text
+
+
+def test_bash_completes_what_is_begun() -> None:
+    script = (
+        f'source <({SONDE} completion bash); COMP_WORDS=(sonde sta); COMP_CWORD=1; _sonde; echo "${{COMPREPLY[@]}}"'
+    )
+
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30)
+
+    assert ended.stdout.strip() == "status"

@@ -1,0 +1,212 @@
+"""One sink, one bounded queue."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import pytest
+
+from sonde.clock import NS
+from sonde.config import NoKeys
+from sonde.errors import SinkError
+from sonde.model import Event, Frame, Kind, Layout, MetricSpec, Unit
+from sonde.pipeline import outlet as outlet_module
+from sonde.pipeline.outlet import Outlet
+from sonde.pipeline.selection import Selection
+
+ONE = MetricSpec("node_one_total", Kind.COUNTER, Unit.NONE, "One.")
+TWO = MetricSpec("node_two", Kind.GAUGE, Unit.NONE, "Two.", ("device",))
+LAYOUT = Layout([(ONE, ()), (TWO, ("a",)), (TWO, ("b",))])
+
+
+def frame(number: int, *, source: str = "test", events: Sequence[Event] = ()) -> Frame:
+    return Frame(source, number * NS, 0, NS, LAYOUT, (number, 1.5, 2.5), events)
+
+
+class Recording:
+    """Keeps what it is given; fails, hangs or has a bug as the test says."""
+
+    Config: ClassVar[type] = NoKeys
+    inline: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.failures: list[Exception] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.closed = False
+
+    def write(self, frames: Sequence[Frame]) -> None:
+        self.gate.wait(10)
+        if self.failures:
+            raise self.failures.pop(0)
+        self.frames += frames
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Inline(Recording):
+    inline: ClassVar[bool] = True
+
+
+def eventually(true: Callable[[], bool], seconds: float = 5.0) -> bool:
+    until = time.monotonic() + seconds
+    while not true() and time.monotonic() < until:
+        time.sleep(0.005)
+    return true()
+
+
+def test_frames_arrive_in_order_and_a_stop_flushes_them() -> None:
+    sink = Recording()
+    outlet = Outlet("test", sink)
+    outlet.start()
+    for number in range(100):
+        outlet.offer([frame(number)])
+
+    assert outlet.stop(2)
+    assert [item.values[0] for item in sink.frames] == list(range(100))
+    assert (outlet.delivered, outlet.dropped, sink.closed) == (100, 0, True)
+
+
+def test_a_full_queue_drops_the_oldest_and_counts_it() -> None:
+    sink = Recording()
+    sink.gate.clear()
+    outlet = Outlet("test", sink, limit=10)
+    outlet.start()
+    outlet.offer([frame(0)])
+    assert eventually(lambda: outlet.depth == 0)  # the sink hangs with it
+    for number in range(1, 31):
+        outlet.offer([frame(number)])
+    assert (outlet.depth, outlet.dropped) == (10, 20)
+
+    sink.gate.set()
+
+    assert outlet.stop(2)
+    assert [item.values[0] for item in sink.frames] == [0, *range(21, 31)]
+
+
+def test_a_sink_that_hangs_blocks_neither_the_sampler_nor_the_stop(caplog: pytest.LogCaptureFixture) -> None:
+    sink = Recording()
+    sink.gate.clear()
+    outlet = Outlet("test", sink)
+    outlet.start()
+    begun = time.monotonic()
+    for number in range(100):
+        outlet.offer([frame(number)])
+
+    assert not outlet.stop(0.2)
+    assert time.monotonic() - begun < 1.5
+    assert "hangs" in caplog.text
+    sink.gate.set()
+
+
+def test_a_delivery_that_may_be_tried_again_is_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlet_module, "_FIRST_BACKOFF", 0.01)
+    sink = Recording()
+    sink.failures = [SinkError("down", retry=True), SinkError("down", retry=True)]
+    outlet = Outlet("test", sink)
+    outlet.start()
+    outlet.offer([frame(1), frame(2)])
+
+    assert eventually(lambda: outlet.delivered == 2)
+    assert (outlet.failures, outlet.error, outlet.dropped) == (2, "", 0)
+    assert [item.values[0] for item in sink.frames] == [1, 2]
+    outlet.stop(1)
+
+
+def test_what_a_sink_refuses_for_good_is_counted_and_not_sent_again() -> None:
+    sink = Recording()
+    sink.failures = [SinkError("too old", retry=False)]
+    outlet = Outlet("test", sink)
+    outlet.start()
+    outlet.offer([frame(1)])
+    assert eventually(lambda: outlet.rejected == 1)
+    outlet.offer([frame(2)])
+
+    assert outlet.stop(1)
+    assert [item.values[0] for item in sink.frames] == [2]
+
+
+def test_a_bug_in_a_sink_costs_its_batch_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    sink = Recording()
+    sink.failures = [KeyError("oops")]
+    outlet = Outlet("test", sink)
+    outlet.start()
+    outlet.offer([frame(1)])
+    assert eventually(lambda: outlet.rejected == 1)
+    outlet.offer([frame(2)])
+
+    assert outlet.stop(1)
+    assert outlet.delivered == 1
+    assert "Traceback" in caplog.text
+
+
+def test_a_sink_that_stays_down_does_not_delay_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = Recording()
+    sink.failures = [SinkError("down", retry=True)] * 1000
+    outlet = Outlet("test", sink)
+    outlet.start()
+    outlet.offer([frame(1)])
+    assert eventually(lambda: outlet.failures > 0)
+    begun = time.monotonic()
+
+    assert outlet.stop(2)
+    assert time.monotonic() - begun < 1
+
+
+def test_an_inline_sink_is_called_at_once_and_has_no_thread() -> None:
+    sink = Inline()
+    outlet = Outlet("test", sink)
+    before = threading.active_count()
+    outlet.start()
+    outlet.offer([frame(1)])
+
+    assert threading.active_count() == before
+    assert len(sink.frames) == 1
+    assert outlet.stop(1)
+
+
+def test_a_filter_keeps_the_wanted_metrics_and_their_values_together() -> None:
+    sink = Inline()
+    outlet = Outlet("test", sink, selection=Selection(include=["node_t*"], exclude=["*_total"]))
+    outlet.offer([frame(1), frame(2)])
+
+    assert [list(item.values) for item in sink.frames] == [[1.5, 2.5], [1.5, 2.5]]
+    assert [labels for _, labels in sink.frames[0].layout] == [("a",), ("b",)]
+    assert sink.frames[0].layout is sink.frames[1].layout
+
+
+def test_a_frame_of_which_nothing_is_wanted_is_not_sent_but_its_events_are() -> None:
+    sink = Inline()
+    outlet = Outlet("test", sink, selection=Selection(include=["other_*"]))
+    outlet.offer([frame(1), frame(2, events=[Event(2 * NS, "oom.kill", {"pid": 1})])])
+
+    assert [(len(item.layout), len(item.events)) for item in sink.frames] == [(0, 1)]
+
+
+def test_a_minimum_period_thins_each_source_by_itself() -> None:
+    sink = Inline()
+    outlet = Outlet("test", sink, min_period_ns=5 * NS)
+    for second in range(20):
+        outlet.offer([frame(second), frame(second, source="other")])
+
+    assert [item.values[0] for item in sink.frames if item.source == "test"] == [0, 5, 10, 15]
+    assert [item.values[0] for item in sink.frames if item.source == "other"] == [0, 5, 10, 15]
+
+
+def test_a_clock_set_back_does_not_silence_a_thinned_source() -> None:
+    sink = Inline()
+    outlet = Outlet("test", sink, min_period_ns=5 * NS)
+    for second in (100, 40, 41, 45):
+        outlet.offer([frame(second)])
+
+    assert [item.values[0] for item in sink.frames] == [100, 40, 45]
+
+
+def test_a_queue_of_no_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        Outlet("test", Recording(), limit=0)

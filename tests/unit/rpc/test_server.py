@@ -1,0 +1,368 @@
+"""The RPC server, over real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sonde.address import Address
+from sonde.errors import ConfigError, RpcError
+from sonde.rpc import client
+from sonde.rpc.codec import LENGTH, REQUEST_LIMIT, Message
+from sonde.rpc.peer import Peer, process_of
+from sonde.rpc.server import Entry, Function, RpcServer
+
+if TYPE_CHECKING:
+    from tests.conftest import RunningLoop
+
+STATUS = b'{"fn":"getStatus"}'
+
+
+def refuse(_request: Message, _peer: Peer) -> Message:
+    raise RpcError("no-such-job", "there is no job 7", hint="list them")
+
+
+def fail(_request: Message, _peer: Peer) -> Message:
+    raise ValueError("on purpose")
+
+
+def count(request: Message, _peer: Peer) -> Iterator[Message]:
+    for number in range(request["to"]):
+        yield {"number": number}
+
+
+def count_and_fail(_request: Message, _peer: Peer) -> Iterator[Message]:
+    yield {"number": 0}
+    raise RpcError("lost", "the source went away")
+
+
+def whoami(_request: Message, peer: Peer) -> Message:
+    return {"uid": peer.uid, "pid": peer.pid, "address": peer.address}
+
+
+FUNCTIONS: dict[str, Function | Entry] = {
+    "getStatus": lambda request, peer: {"status": 1},
+    "echo.say": lambda request, peer: {"request": request},
+    "large.get": lambda request, peer: {"text": "x" * 8_000_000},
+    "who.reads": whoami,
+    "who.writes": Entry(whoami, writes=True),
+    "job.describe": refuse,
+    "bug.find": fail,
+    "nan.get": lambda request, peer: {"value": float("nan")},
+    "count.up": count,
+    "count.fail": count_and_fail,
+}
+
+
+class Place:
+    def __init__(self, loop: RunningLoop, server: RpcServer, tcp: Address, unix: Address) -> None:
+        self.loop = loop
+        self.server = server
+        self.tcp = tcp
+        self.unix = unix
+
+    def call(self, fn: str, **arguments: Any) -> Message:
+        return client.call(str(self.tcp), fn, **arguments)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection((self.tcp.host, self.tcp.port), timeout=10)
+
+    def say(self, *segments: bytes) -> bytes:
+        """Send in these segments; what comes until the server closes."""
+        with self.connect() as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for segment in segments:
+                sock.sendall(segment)
+                time.sleep(0.02)
+            return rest_of(sock)
+
+    def error(self, *segments: bytes) -> dict[str, Any]:
+        data = self.say(*segments)
+        reply = json.loads(data[4:])
+        assert len(data) == 4 + LENGTH.unpack_from(data)[0]
+        assert reply["ok"] is False
+        error: dict[str, Any] = reply["error"]
+        return error
+
+
+def rest_of(sock: socket.socket) -> bytes:
+    parts = []
+    while data := sock.recv(65536):
+        parts.append(data)
+    return b"".join(parts)
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack("=i", len(body)) + body
+
+
+@pytest.fixture
+def place(loop: RunningLoop, tmp_path: Path) -> Iterator[Place]:
+    server = RpcServer(loop, FUNCTIONS)
+    tcp = loop.call(lambda: server.listen("127.0.0.1:0"))
+    unix = loop.call(lambda: server.listen(f"unix:{tmp_path}/rpc.sock"))
+    yield Place(loop, server, tcp, unix)
+    loop.call(server.close)
+
+
+def test_a_request_gets_the_bytes_dynolog_would_send(place: Place) -> None:
+    assert place.say(framed(STATUS)) == framed(b'{"status":1}')
+
+
+def test_a_length_prefix_split_over_segments_is_put_together(place: Place) -> None:
+    message = framed(STATUS)
+
+    assert place.say(message[:1], message[1:3], message[3:10], message[10:]) == framed(b'{"status":1}')
+
+
+def test_a_second_request_on_the_same_connection_gets_the_end(place: Place) -> None:
+    assert place.say(framed(STATUS) + framed(STATUS)) == framed(b'{"status":1}')
+
+
+def test_a_reply_to_one_of_our_functions_says_ok(place: Place) -> None:
+    assert place.call("echo.say", a=[1, "é"]) == {"ok": True, "request": {"fn": "echo.say", "a": [1, "é"]}}
+
+
+def test_a_unix_socket_serves_the_same(place: Place) -> None:
+    assert client.call(str(place.unix), "getStatus") == {"status": 1}
+
+
+def test_ipv6_loopback_serves_the_same(place: Place) -> None:
+    address = place.loop.call(lambda: place.server.listen("[::1]:0"))
+
+    assert client.call(str(address), "who.writes")["uid"] == os.getuid()
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (struct.pack("=i", 0), "bad-length"),
+        (struct.pack("=i", -5) + b"abcde", "bad-length"),
+        (struct.pack("=i", REQUEST_LIMIT + 1), "bad-length"),
+        (b"GET / HTTP/1.1\r\n\r\n", "bad-length"),
+        (framed(b"{garbage"), "bad-json"),
+        (framed(b"[1]"), "bad-request"),
+        (framed(b"{}"), "bad-request"),
+        (framed(b'{"fn":7}'), "bad-request"),
+        (framed(b'{"fn":"no.such"}'), "unknown-function"),
+        (framed(b'{"fn":"job.describe"}'), "no-such-job"),
+        (framed(b'{"fn":"bug.find"}'), "internal"),
+        (framed(b'{"fn":"nan.get"}'), "internal"),
+        (framed(b'{"fn":"count.up"}')[:-3] + b'\xff"}', "bad-json"),
+    ],
+)
+def test_an_error_is_an_answer(place: Place, message: bytes, code: str) -> None:
+    assert place.error(message)["code"] == code
+    assert place.call("getStatus") == {"status": 1}
+
+
+def test_an_unknown_function_is_told_the_known_ones(place: Place) -> None:
+    assert "echo.say" in place.error(framed(b'{"fn":"no.such"}'))["hint"]
+
+
+def test_a_refused_megabyte_does_not_drown_the_answer(place: Place) -> None:
+    with place.connect() as sock:
+        sock.sendall(struct.pack("=i", 2**30) + b"x" * 4_000_000)
+        assert b"bad-length" in rest_of(sock)
+
+
+def test_a_request_that_ends_early_is_told_so(place: Place) -> None:
+    with place.connect() as sock:
+        sock.sendall(framed(STATUS)[:-2])
+        sock.shutdown(socket.SHUT_WR)
+        assert b'"short"' in rest_of(sock)
+
+
+def test_a_probe_that_sends_nothing_is_let_go(place: Place) -> None:
+    with place.connect() as sock:
+        sock.shutdown(socket.SHUT_WR)
+        assert rest_of(sock) == b""
+
+
+def test_a_request_that_takes_too_long_is_told_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sonde.rpc.server.REQUEST_TIME", 0.1)
+    with place.connect() as sock:
+        sock.sendall(b"\x10")
+        assert b"timed-out" in rest_of(sock)
+
+
+def test_a_failure_is_logged_with_its_traceback(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.error(framed(b'{"fn":"bug.find"}'))
+
+    assert "on purpose" in caplog.text
+    assert "Traceback" in caplog.text
+    assert place.server.errors == 1
+
+
+def test_a_large_request_and_a_large_reply_arrive_whole(place: Place) -> None:
+    text = "y" * (REQUEST_LIMIT - 100)
+
+    assert place.call("echo.say", text=text)["request"]["text"] == text
+    assert len(place.call("large.get")["text"]) == 8_000_000
+
+
+def test_a_stream_is_one_frame_each_and_ends_with_done(place: Place) -> None:
+    messages = list(client.stream(str(place.tcp), "count.up", to=1000))
+
+    assert [message["number"] for message in messages[:-1]] == list(range(1000))
+    assert messages[-1] == {"ok": True, "done": True}
+
+
+def test_a_stream_that_fails_ends_with_its_error(place: Place) -> None:
+    messages = client.stream(str(place.tcp), "count.fail")
+
+    assert next(messages)["number"] == 0
+    with pytest.raises(RpcError, match="went away"):
+        next(messages)
+
+
+# Who is calling.
+
+
+def test_a_unix_caller_is_known_by_pid_and_uid(place: Place) -> None:
+    reply = client.call(str(place.unix), "who.reads")
+
+    assert (reply["uid"], reply["pid"], reply["address"]) == (os.getuid(), os.getpid(), "unix")
+
+
+def test_a_tcp_caller_on_loopback_is_identified_when_it_writes(place: Place) -> None:
+    assert place.call("who.writes")["uid"] == os.getuid()
+    assert place.call("who.reads")["uid"] is None  # not asked for
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_tcp_caller_of_another_user_is_told_apart(place: Place) -> None:
+    code = f"""if True:
+        import os, socket, struct
+        os.setuid(65534)
+        sock = socket.socket()
+        sock.settimeout(10)
+        sock.connect(("{place.tcp.host}", {place.tcp.port}))
+        sock.sendall(struct.pack("=i", 19) + b'{{"fn":"who.writes"}}')
+        print(sock.recv(1000)[4:].decode())
+    """
+
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=20).stdout
+
+    assert json.loads(printed)["uid"] == 65534
+
+
+def test_a_caller_that_has_closed_its_end_may_not_write(place: Place) -> None:
+    with place.connect() as sock:
+        sock.sendall(framed(b'{"fn":"who.writes"}')[:-1])
+        sock.shutdown(socket.SHUT_WR)  # no longer established: the kernel vouches for nobody
+        assert b'"short"' in rest_of(sock)
+    with place.connect() as sock:
+
+        def send_and_close() -> None:
+            sock.sendall(framed(b'{"fn":"who.writes"}'))
+            sock.shutdown(socket.SHUT_WR)
+
+        place.loop.call(send_and_close)  # in the loop's thread: both happen before the server reads
+        assert b'"denied"' in rest_of(sock)
+
+
+def test_the_process_at_the_other_end_can_be_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname()):
+            connection, _ = server.accept()
+            with connection:
+                owner = process_of(connection)
+
+    assert owner is not None
+    assert owner.pid == os.getpid()
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"])
+def test_other_machines_are_kept_out_unless_allowed(place: Place, address: str) -> None:
+    with pytest.raises(ConfigError, match="other machines"):
+        place.server.listen(address)
+
+
+def test_listening_for_other_machines_is_logged(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.loop.call(lambda: place.server.listen("0.0.0.0:0", insecure=True))
+
+    assert "without authentication" in caplog.text
+
+
+# Nobody delays another.
+
+
+def test_a_slow_sender_and_one_that_never_reads_do_not_delay_a_third(place: Place) -> None:
+    stop = threading.Event()
+
+    def drip() -> None:
+        with place.connect() as sock:
+            for byte in framed(STATUS):
+                sock.send(bytes([byte]))
+                if stop.wait(0.1):
+                    return
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    with place.connect() as deaf:
+        deaf.sendall(framed(b'{"fn":"large.get"}'))
+        slowest = 0.0
+        for _ in range(200):
+            begun = time.monotonic()
+            assert place.call("getStatus") == {"status": 1}
+            slowest = max(slowest, time.monotonic() - begun)
+    stop.set()
+    dripping.join()
+
+    assert slowest < 0.5
+
+
+def test_beyond_the_cap_new_callers_are_still_served(place: Place) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(80):
+            stack.enter_context(place.connect())
+
+        assert place.call("getStatus") == {"status": 1}
+        assert place.server.connections <= 64
+
+
+def test_bytes_without_sense_do_not_hurt_the_server(place: Place) -> None:
+    served: list[Message] = []
+    stop = threading.Event()
+
+    def other_client() -> None:
+        while not stop.is_set():
+            served.append(place.call("getStatus"))
+
+    anything = st.binary(max_size=200)
+    message = st.one_of(anything, anything.map(framed), st.builds(lambda cut: framed(STATUS)[:cut], st.integers(0, 30)))
+
+    @settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(message)
+    def throw(data: bytes) -> None:
+        with place.connect() as sock:
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+            answer = rest_of(sock)
+        assert answer or not data
+        assert not answer or len(answer) == 4 + LENGTH.unpack_from(answer)[0]
+
+    other = threading.Thread(target=other_client)
+    other.start()
+    throw()
+    stop.set()
+    other.join()
+
+    assert len(served) > 10
+    assert all(reply == {"status": 1} for reply in served)
+    assert place.loop.failures == 0

@@ -1,0 +1,79 @@
+"""Host lists."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sonde.errors import ParseError
+from sonde.schedulers.hostlist import compress, expand
+
+NAMES = st.from_regex(r"[a-z]{1,3}([0-9]{1,4})?(-[a-z]{1,2})?", fullmatch=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("", []),
+        ("n1", ["n1"]),
+        ("n[1-4,7],gpu[001-003]", ["n1", "n2", "n3", "n4", "n7", "gpu001", "gpu002", "gpu003"]),
+        ("n[9-11]", ["n9", "n10", "n11"]),
+        ("n[098-100]", ["n098", "n099", "n100"]),
+        ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+        ("n[1-2]-ib,login", ["n1-ib", "n2-ib", "login"]),
+        ("n[1,1]", ["n1", "n1"]),
+    ],
+)
+def test_a_list_is_expanded_in_the_order_written(text: str, hosts: list[str]) -> None:
+    assert expand(text) == hosts
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("n[", "n]", "n[]", "n[1", "n[a]", "n[1-]", "n[2-1]", "n[1,]", ",", "n1,", ",n1", "n1,,n2", "n[[1]]", "n 1"),
+        *("n[1-99999999]", "a[1-9999]b[1-9999]"),
+    ],
+)
+def test_a_malformed_or_absurd_list_is_a_parse_error(text: str) -> None:
+    with pytest.raises(ParseError):
+        expand(text)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "text"),
+    [
+        ([], ""),
+        (["login"], "login"),
+        (["n1", "n2", "n3", "n7"], "n[1-3,7]"),
+        (["n3", "n1", "n2", "n1"], "n[1-3]"),
+        (["gpu001", "gpu002", "gpu010"], "gpu[001-002,010]"),
+        (["n098", "n099", "n100"], "n[098-100]"),
+        (["n9", "n10"], "n[9-10]"),
+        (["n1", "n01"], "n[1,01]"),
+        (["a1-ib", "a2-ib", "a1"], "a[1-2]-ib,a1"),
+        (["r1n1", "r1n2", "r2n1"], "r1n[1-2],r2n1"),
+    ],
+)
+def test_names_are_compressed_by_their_last_number(hosts: list[str], text: str) -> None:
+    assert compress(hosts) == text
+
+
+@given(st.lists(NAMES, max_size=40))
+def test_what_is_compressed_expands_to_the_same_names(hosts: list[str]) -> None:
+    expanded = expand(compress(hosts))
+
+    assert len(expanded) == len(set(expanded))
+    assert set(expanded) == set(hosts)
+
+
+@given(st.text(alphabet="ab01[]-,9 \n", max_size=20))
+def test_any_text_is_a_list_or_a_parse_error(text: str) -> None:
+    try:
+        hosts = expand(text)
+    except ParseError:
+        return
+
+    assert all(hosts)
+    assert set(expand(compress(hosts))) == set(hosts)
