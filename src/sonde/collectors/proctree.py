@@ -230,7 +230,7 @@ class Walker:
         fds: list[int] = []
         try:
             for name in _FILES:
-                fds.append(self._open_in(directory, name, member))
+                fds.append(self._open_in(directory, name, member))  # noqa: PERF401 (a failure closes the first ones)
         except OSError:
             _close(fds)
             raise
