@@ -30,7 +30,7 @@ PROCESSES = 1000
 WINDOWS = 9
 TICKS = 3  # per window
 SPACING = 0.15  # seconds between ticks
-JOB = "slurm/uid_0/job_4200001/step_0/task_0"
+JOB = f"slurm/uid_0/job_{4_200_000_000 + os.getpid()}/step_0/task_0"  # nobody else has it
 
 SOURCE = r"""
 #include <signal.h>

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "metrics": ("sonde.cli.metrics", "the newest value of every metric, or of those that match"),
     "query": ("sonde.cli.query", "ranges, rates and sparklines from the archive"),
     "archive": ("sonde.cli.archive", "what the archive holds, and whether it is whole"),
+    "memory": ("sonde.cli.memory", "proportional and unique memory of processes, read now"),
     "doctor": ("sonde.cli.doctor", "what works on this host, what does not, why, and what would enable it"),
     "config": ("sonde.cli.config", "check, show or print the default configuration"),
     "compat": ("sonde.cli.compat", "launchers that speak other systems' command lines"),

@@ -1,7 +1,7 @@
 """What one job has used, from the accounting files of its cgroup, v1 or v2 (Documentation/admin-guide/cgroup-v{1,2}).
 
     cpuacct.stat      user 5764\\nsystem 2202\\n                         v1, in USER_HZ, whole subtree
-    memory.stat       ...\\ntotal_rss 1060864\\ntotal_pgfault 31964\\n    v1, total_* is the whole subtree
+    memory.stat       ...\\ntotal_rss 1060864\\ntotal_pgfault 31964\\n    v1, whole subtree; up to 2 s old
     cpu.stat          usage_usec 9\\nuser_usec 5\\nsystem_usec 4\\n...    v2, whole subtree
     io.stat           8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0
     cpu.pressure      some avg10=0.00 avg60=0.00 avg300=0.00 total=0

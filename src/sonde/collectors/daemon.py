@@ -128,6 +128,8 @@ class DaemonCollector:
         self._runners: Callable[[], Sequence[RunnerState]] = tuple
         self._outlets: Callable[[], Sequence[OutletState]] = tuple
         self._key: object = None
+        self._shown: object = None
+        self._qualities: list[int] = []
         self._layout = EMPTY_LAYOUT
 
     def watch(self, runners: Callable[[], Sequence[RunnerState]], outlets: Callable[[], Sequence[OutletState]]) -> None:
@@ -138,17 +140,18 @@ class DaemonCollector:
     def collect(self) -> Reading:
         runners, outlets = self._runners(), self._outlets()
         now = time.monotonic_ns()
-        qualities = _qualities(runners)
-        key = ([r.name for r in runners], [o.name for o in outlets], list(qualities))
+        # Lists of the same objects compare by identity: a few pointers when nothing has come or gone.
+        key = (runners, outlets, [runner.gaps for runner in runners])
         if key != self._key:
-            self._learn(key)
+            self._learn(runners, outlets)
+            self._key = key
         # Microseconds are finer than the scheduler is; and six decimals compress in the archive.
         values: list[Value] = [runner.took_ns // 1000 / 1e6 for runner in runners]
         values += [runner.lateness_ns // 1000 / 1e6 for runner in runners]
         values += [runner.staleness_ns(now) // 1000 / 1e6 for runner in runners]
         values += [runner.failures for runner in runners]
         values += [runner.skipped for runner in runners]
-        values += qualities.values()
+        values += self._qualities
         values += [outlet.delivered for outlet in outlets]
         values += [outlet.dropped for outlet in outlets]
         values += [outlet.rejected for outlet in outlets]
@@ -157,8 +160,13 @@ class DaemonCollector:
         values += (time.process_time_ns() // 1000 / 1e6, self._resident(), threading.active_count(), self._started, 1)
         return Reading(self._layout, values)
 
-    def _learn(self, key: tuple[list[str], list[str], list[tuple[str, str]]]) -> None:
-        names, sinks, pairs = key
+    def _learn(self, runners: Sequence[RunnerState], outlets: Sequence[OutletState]) -> None:
+        qualities = _qualities(runners)
+        self._qualities = list(qualities.values())
+        shown = ([runner.name for runner in runners], [outlet.name for outlet in outlets], list(qualities))
+        if shown == self._shown:
+            return
+        self._shown = names, sinks, pairs = shown
         series: list[Series] = [
             (spec, (name,)) for spec in (DURATION, LATENESS, STALENESS, FAILURES, SKIPPED) for name in names
         ]
@@ -167,7 +175,6 @@ class DaemonCollector:
         series += [(CPU, ()), (RSS, ()), (THREADS, ()), (START, ())]
         series.append((BUILD, (VERSION, sys.version.split()[0])))
         self._layout = Layout(series)
-        self._key = key
 
     def _resident(self) -> int:
         text = self._statm.read()

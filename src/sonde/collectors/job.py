@@ -199,7 +199,8 @@ class JobCollector:
         self._arrange()
 
     def _scan(self) -> None:
-        self._discovery.scan()
+        if not self._discovery.scan() and not self._walker.refused:
+            return
         jobs = self._discovery.jobs
         for key in [key for key in self._jobs if key not in jobs]:
             self._end(self._jobs[key])

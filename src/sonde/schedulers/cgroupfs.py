@@ -118,7 +118,13 @@ class Watch:
             self._watched[path] = (fd, os.fstat(fd).st_nlink)
         self._turn = cycle(self._watched.values())
 
+    def refresh(self) -> None:
+        """Find the parents anew if any of them has changed; a new parent changes its own."""
+        if any(os.fstat(fd).st_nlink != links for fd, links in self._watched.values()):
+            self.renew()
+
     def disturbed(self) -> bool:
+        """Look at the next parent in turn: cheap enough for every tick."""
         for fd, links in self._turn:
             return os.fstat(fd).st_nlink != links
         return False

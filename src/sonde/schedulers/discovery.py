@@ -28,6 +28,7 @@ from sonde.schedulers.pids import PidTable
 
 _AT_ONCE = 500  # new processes looked at in one scan: at 40 µs each this keeps the other collectors punctual
 _REMEMBERED = 10_000  # cgroup paths whose meaning is kept
+_NOBODY = JobId("", "")
 _NOT_A_RANK = ("batch", "extern", "interactive")
 
 
@@ -74,6 +75,8 @@ class Discovery:
         self._second_look: set[int] = set()
         self._denied: set[int] = set()
         self._unfinished = False
+        self._changed = False
+        self._owners: dict[int, JobId] = {}
         self.jobs: dict[JobId, Found] = {}
 
     @property
@@ -85,8 +88,10 @@ class Discovery:
         """Cheap enough for every tick: a job directory came or went, or the last scan left processes for the next."""
         return self._unfinished or self._watch.disturbed()
 
-    def scan(self) -> None:
-        self._watch.renew()
+    def scan(self) -> bool:
+        """Look at the new processes; True when a job has got or lost one, or a denied one came or went."""
+        self._changed = False
+        self._watch.refresh()
         new, gone = self._pids.changes()
         for pid in gone:
             self._forget(pid)
@@ -99,19 +104,27 @@ class Discovery:
         once_more = [pid for pid in repeated if pid not in self._second_look]
         self._second_look = set(once_more)
         self._pids.again(once_more)
-        self.jobs = {key: found for key, found in self.jobs.items() if found.processes}
+        if self._changed:
+            self.jobs = {key: found for key, found in self.jobs.items() if found.processes}
+        return self._changed
 
     def close(self) -> None:
         self._watch.close()
 
     def forget(self, key: JobId) -> None:
         """Drop a job whose end was noticed before the next scan. Its processes are not looked at again."""
-        self.jobs.pop(key, None)
+        found = self.jobs.pop(key, None)
+        for pid in found.processes if found is not None else ():
+            self._owners.pop(pid, None)
 
     def _forget(self, pid: int) -> None:
-        self._denied.discard(pid)
-        for found in self.jobs.values():
-            found.processes.pop(pid, None)
+        found = self.jobs.get(self._owners.pop(pid, _NOBODY))
+        if found is not None:
+            del found.processes[pid]
+            self._changed = True
+        if pid in self._denied:
+            self._denied.remove(pid)
+            self._changed = True
 
     def _look(self, pid: int) -> bool:
         """File a new process under its job; False when it has none."""
@@ -137,7 +150,6 @@ class Discovery:
             job = job.completed(told)
         if job is None:
             return False
-        self._denied.discard(pid)
         self._add(pid, job, environ, inside)
         return True
 
@@ -153,6 +165,8 @@ class Discovery:
         else:
             found.job = found.job.completed(job)
         found.processes[pid] = process
+        self._owners[pid] = job.key
+        self._changed = True
         for name, path, owner in inside:
             found.cgroups.setdefault(name, owner.cgroup)
             if name == "memory":
@@ -175,6 +189,7 @@ class Discovery:
         except PermissionError:
             if not wanted:
                 self._denied.add(pid)
+                self._changed = True
             return {}
         marks = self._marks + RANK_MARKS if wanted else self._marks
         return parse_environ(data) if any(mark in data for mark in marks) else {}

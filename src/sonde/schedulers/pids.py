@@ -3,6 +3,9 @@
 Only new ids are looked at. An id can be given out again, but not before the kernel has handed out all others
 (idr_alloc_cyclic in kernel/pid.c), so every half turn, counted by the `processes` line of /proc/stat and
 /proc/sys/kernel/pid_max, all ids are presented as new once more.
+
+Listing /proc costs 1.3 ms with a thousand processes, nearly all of it in the kernel. It is spared when there was no
+fork since the last listing and there are as many threads as then (/proc/loadavg: `0.03 0.07 0.03 2/85 2118`).
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ class PidTable:
         self._again: set[str] = set()
         self._half_turn = self._pid_max() // 2
         self._forks = self._forked()
+        self._population: tuple[int, bytes] | None = None
 
     def _pid_max(self) -> int:
         try:
@@ -37,11 +41,21 @@ class PidTable:
     def _forked(self) -> int:
         return parse_forks(self._host.read("proc/stat"))
 
+    def _threads(self) -> bytes:
+        try:
+            return self._host.read("proc/loadavg").partition(b"/")[2].partition(b" ")[0]
+        except OSError:
+            return b""
+
     def changes(self) -> tuple[list[int], list[int]]:
         """The ids that are new, ascending, and those that are gone."""
+        forks = self._forked()
+        population = (forks, self._threads())  # before the listing: what comes during it is listed again
+        if population == self._population and not self._again:
+            return [], []
+        self._population = population if forks and population[1] else None
         names = set(os.listdir(self._path))
         gone = self._known - names
-        forks = self._forked()
         if forks - self._forks >= self._half_turn:
             self._forks = forks
             self._known = set()

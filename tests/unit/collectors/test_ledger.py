@@ -145,7 +145,7 @@ def everybody_waits(kernel: Kernel) -> None:
             kernel.wait(task.pid)
 
 
-@settings(max_examples=100000, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
 def test_what_every_process_spent_is_counted_exactly_once_whenever_it_ends_and_is_waited_for(seed: int) -> None:
     chance = random.Random(seed)
@@ -173,7 +173,7 @@ def test_what_every_process_spent_is_counted_exactly_once_whenever_it_ends_and_i
     assert observer.group.read_bytes == kernel.transferred
 
 
-@settings(max_examples=100000, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
 def test_orphans_subreapers_and_ignored_children_are_never_counted_twice_nor_backwards(seed: int) -> None:
     chance = random.Random(seed)

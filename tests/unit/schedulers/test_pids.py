@@ -57,6 +57,24 @@ def test_once_ids_may_have_been_reused_all_are_new(host: HostFS) -> None:
     assert after == ([1, 300, 301, 310, 311], [])
 
 
+def test_proc_is_not_listed_when_nobody_can_have_come_or_gone(host: HostFS) -> None:
+    load = Path(host.path("proc/loadavg"))
+    load.write_text("0.03 0.07 0.03 2/85 2118\n")
+    table = PidTable(host)
+    table.changes()
+    Path(host.path("proc/400")).mkdir()
+    unchanged = table.changes()
+    load.write_text("0.03 0.07 0.03 2/86 2118\n")
+    after_more_threads = table.changes()
+    Path(host.path("proc/401")).mkdir()
+    set_forks(host, 5001)
+    after_a_fork = table.changes()
+
+    assert unchanged == ([], [])
+    assert after_more_threads == ([400], [])
+    assert after_a_fork == ([401], [])
+
+
 def test_without_proc_it_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="/proc"):
         PidTable(HostFS(str(tmp_path)))
