@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from sonde.errors import SinkError
 from sonde.model import Frame, Sink
 from sonde.pipeline.selection import Selection
+from sonde.pipeline.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +52,6 @@ class Outlet:
         self._limit = limit
         self._queue: deque[Frame] = deque()
         self._lock = threading.Lock()  # of the queue and the counts
-        self._alarm = threading.Lock()  # held: acquiring it with a time-out is a sleep that `ask_to_stop` ends
-        self._alarm.acquire()
-        self._closing = False
         self._inline = sink.inline
         self._pace_ns = _PACE_NS
         self._phase_ns = 0
@@ -62,7 +60,8 @@ class Outlet:
         self.rejected = 0  # refused by the sink for good, or lost to a bug
         self.failures = 0
         self.error = ""
-        self._thread = threading.Thread(target=self._run, name=f"sink-{name}"[:15], daemon=True)
+        self._worker = Worker(f"sink-{name}", self._run)
+        self.ask_to_stop = self._worker.ask_to_stop
 
     def pace(self, period_ns: int, phase_ns: int) -> None:
         """Before the start: wake once per period, but not more often than ten times a second."""
@@ -71,7 +70,7 @@ class Outlet:
 
     def start(self) -> None:
         if not self._inline:
-            self._thread.start()
+            self._worker.start()
 
     @property
     def depth(self) -> int:
@@ -124,20 +123,18 @@ class Outlet:
                     backoff = 0.0
                     continue
                 self._put_back(batch)
-                if self._closing:
+                if self._worker.stopping:
                     log.warning("sink %s: gave up %d frames at the end: %s", self.name, self.depth, self.error)
                     return
                 backoff = min(backoff * 2 or _FIRST_BACKOFF, _LAST_BACKOFF)
                 break
-            if self._closing:
+            if self._worker.stopping:
                 return
 
     def _sleep(self, backoff: float) -> None:
-        """Until the next multiple of the pace, or for the back-off; not at all when the end is asked for."""
-        if not self._closing:
-            pace = self._pace_ns
-            remaining = backoff or (pace - (time.monotonic_ns() - self._phase_ns) % pace) / 1e9
-            self._alarm.acquire(True, remaining)
+        """Until the next multiple of the pace, or for the back-off."""
+        pace = self._pace_ns
+        self._worker.sleep(backoff or (pace - (time.monotonic_ns() - self._phase_ns) % pace) / 1e9)
 
     def _take(self) -> list[Frame]:
         with self._lock:
@@ -182,18 +179,9 @@ class Outlet:
             self.dropped += len(batch) - len(kept)
             self._queue.extendleft(reversed(kept))
 
-    def ask_to_stop(self) -> None:
-        with self._lock:
-            self._closing = True
-            if self._alarm.locked():
-                self._alarm.release()
-
     def stop(self, timeout: float) -> bool:
         """Flush what is queued and close the sink; False when the sink hangs. A hung sink is left alone."""
-        self.ask_to_stop()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-        if self._thread.is_alive():
+        if not self._worker.stop(timeout):
             log.warning("sink %s hangs with %d frames queued and is left behind", self.name, self.depth)
             return False
         self.sink.close()
