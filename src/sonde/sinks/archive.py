@@ -14,6 +14,8 @@ from sonde.store.archive import Archive
 
 log = logging.getLogger(__name__)
 
+_LOOK_EVERY = 10  # writes between two looks whether the file is still there
+
 
 class ArchiveSink:
     """Opens the archive with the first write, in the outlet's thread. Every failure can pass, so all are retried:
@@ -29,9 +31,13 @@ class ArchiveSink:
         self._host = host
         self._boot_id = boot_id
         self._archive: Archive | None = None
+        self._writes = 0
 
     def write(self, frames: Sequence[Frame]) -> None:
+        self._writes += 1
         try:
+            if self._writes % _LOOK_EVERY == 0:
+                self._look()
             if self._archive is None:
                 self._archive = self._opened()
             self._archive.write(frames)
@@ -40,6 +46,13 @@ class ArchiveSink:
             raise SinkError(str(schema.explain(self.path, error)), retry=True) from None
         except StoreError as error:
             raise SinkError(str(error), retry=True, hint=error.hint) from None
+
+    def _look(self) -> None:
+        """Begin anew when somebody has removed or replaced the file: what is written to it now, nobody can read."""
+        if self._archive is not None and not self._archive.in_place():
+            log.warning("archive %s was removed or replaced by somebody: a new one is begun", self.path)
+            self._archive.abandon()
+            self._archive = None
 
     def _opened(self) -> Archive:
         return Archive(self.path, self._config, host=self._host, boot_id=self._boot_id)

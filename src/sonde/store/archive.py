@@ -110,6 +110,8 @@ class Archive:
         self.salvage: repair.Salvage | None = None
         try:
             self._connection = self._opened()
+            found = os.stat(path)
+            self._file = (found.st_dev, found.st_ino)
             self._begin(host, boot_id)
         except schema.ERRORS as error:
             self._unlock()
@@ -346,6 +348,14 @@ class Archive:
             vacuum(self._connection)
         finally:
             self.abandon()
+
+    def in_place(self) -> bool:
+        """Is the file still the one of its name? Removed or replaced, it would be written to for nobody."""
+        try:
+            now = os.stat(self.path)
+        except OSError:
+            return False
+        return (now.st_dev, now.st_ino) == self._file
 
     def abandon(self) -> None:
         """Let go of the file as a killed process would."""

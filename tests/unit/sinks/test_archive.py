@@ -159,3 +159,20 @@ def test_memory_does_not_grow(tmp_path: Path) -> None:
 
 def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_a_file_that_somebody_removed_is_begun_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "state" / "archive.db"
+    sink = new_sink(path)
+    for n in range(5):
+        sink.write(frames(n))
+    for file in path.parent.iterdir():
+        file.unlink()
+    path.parent.rmdir()
+
+    for n in range(5, 25):
+        sink.write(frames(n))
+    sink.close()
+
+    assert "removed or replaced" in caplog.text
+    assert ticks_in(path)[-10:] == list(range(15, 25))
