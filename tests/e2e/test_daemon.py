@@ -241,3 +241,19 @@ def test_the_live_view_shows_a_line_per_second_until_it_is_interrupted(tmp_path:
     assert "collects  cpu, load, memory" in text
     assert took < 10
     assert "Traceback" not in text + rest
+
+
+@pytest.mark.parametrize("option", ["--rpc-address", "--http-address"])
+def test_an_address_that_others_can_reach_is_refused_unless_it_is_allowed(tmp_path: Path, option: str) -> None:
+    # 192.0.2.1 is for documentation (RFC 5737): nobody has it, so that even when it is allowed nothing is opened.
+    command = [SONDE, "daemon", "--state", str(tmp_path), "--rpc-address", "", "--http-address", ""]
+    command += [option, "192.0.2.1:0"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    allowed = subprocess.run([*command, "--insecure"], capture_output=True, text=True, timeout=20)
+
+    assert refused.returncode == 2
+    assert "can be reached from other machines" in refused.stderr
+    assert "--insecure" in refused.stderr
+    assert allowed.returncode == 3
+    assert "cannot listen on 192.0.2.1:0" in allowed.stderr
+    assert "without authentication" in allowed.stderr
