@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from sonde.clock import NS, Clock, SystemClock
 from sonde.config import ArchiveConfig
@@ -36,7 +37,7 @@ _REVIEW = 64  # batches between two looks at what is due; a little more than a b
 _HOLD_NS = 800_000_000
 _TAIL_BYTES = 4 * 2**20  # in memory and on disk; then everything becomes blocks, however short
 _RETIRED = 64  # layouts no longer in use that wait for the next conversion
-_BATCHES = 64  # combinations of layouts for which the packing is remembered
+_BATCHES = 16  # combinations of layouts for which the packing is remembered
 _SMALLEST = 10**6  # bytes; below, the tail and the log are most of the file
 _TAIL_ROW = "INSERT INTO tail (data) VALUES (?)"
 _VALUES, _PERIOD, _BATCH = map(attrgetter, ("values", "period_ns", "batch"))
@@ -95,6 +96,7 @@ class Archive:
         self._max_bytes = config.max_size - 2 * self._checkpoint_pages * schema.PAGE
         self._lock = _locked(path)
         self._batches: dict[Key, Batch] = {}
+        self._forms: WeakKeyDictionary[Layout, dict[tuple[str, int, str], Form]] = WeakKeyDictionary()
         self._unsaved: dict[int, Form] = {}
         self._held: list[Sequence[Frame]] = []  # not committed yet
         self._written: list[Written] = []  # in the tail, not yet in stretches
@@ -228,10 +230,16 @@ class Archive:
         """The way to pack frames of layouts that did not come together before, or not with these types."""
         if len(self._batches) >= _BATCHES:
             self._batches.clear()
-        layouts, sources, periods = key
-        texts = map(describe, sources, periods, layouts, types)
-        batch = self._batches[key] = Batch([self._form(text) for text in texts])
+        batch = self._batches[key] = Batch(list(map(self._form_of, *key, types)))
         return batch
+
+    def _form_of(self, layout: Layout, source: str, period_ns: int, types: str) -> Form:
+        """One form for all combinations a layout comes in: its text is longer than everything else about it."""
+        forms = self._forms.setdefault(layout, {})
+        form = forms.get((source, period_ns, types))
+        if form is None:
+            form = forms[source, period_ns, types] = self._form(describe(source, period_ns, layout, types))
+        return form
 
     def _form(self, text: bytes) -> Form:
         for form_id in ids(text):
@@ -332,7 +340,7 @@ class Archive:
     def _prune(self) -> None:
         # Before a batch and not after it: a batch that was committed must not fail, it would be written twice.
         oldest_ns = self._clock.time_ns() - self._config.max_age.ns
-        live = {form.id for batch in self._batches.values() for form in batch.forms}
+        live = {form.id for forms in self._forms.values() for form in forms.values()}
         max_bytes = self._max_bytes - self._headroom
         prune(self._connection, oldest_ns=oldest_ns, max_bytes=max_bytes, live=live | self._stretches.keys())
         self._prune_due = False
