@@ -142,7 +142,8 @@ def derive(previous: Reading, current: Reading) -> dict[str, Any]:
 
 
 HEADER = (
-    "time (UTC)    cpu   memory used / all        load   disk read/s  written/s  net in/s    out/s      jobs  sonde"
+    f"{'time UTC':8} {'cpu':>9} {'memory used':>12} / {'all':<10} {'load':>6} {'disk read/s':>12} {'written/s':>11}"
+    f" {'net in/s':>10} {'out/s':>10} {'jobs':>6}  sonde"
 )
 
 
