@@ -119,17 +119,17 @@ def from_tree(tree: Table, source: str) -> Config:
         raise ConfigError(f"{source}: {error}", hint=error.hint) from None
 
 
-def table(tree: Table, key: str) -> Table:
+def table(tree: Table, key: str, prefix: str = "") -> Table:
     value = tree.get(key, {})
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{key} must be a table, [{key}], not {_kind(value)}")
+        raise ConfigError(f"{prefix}{key} must be a table, [{prefix}{key}], not {_kind(value)}")
     return value
 
 
 def _plugins(tree: Table, key: str, known: Mapping[str, str]) -> Mapping[str, Table]:
     tables = table(tree, key)
     refuse_unknown(tables, tuple(known), f"{key}.")
-    return {name: table(tables, name) for name in tables}
+    return {name: table(tables, name, f"{key}.") for name in tables}
 
 
 def bind(cls: type[T], values: Table, where: str) -> T:
@@ -190,8 +190,11 @@ def convert(hint: Any, value: object, key: str) -> object:
 
 def _container(origin: type, value: object, key: str) -> object:
     if origin is tuple:
-        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        if not isinstance(value, list | tuple):
             raise ConfigError(f"{key} must be a list of strings, not {_kind(value)}")
+        for item in value:
+            if not isinstance(item, str):
+                raise ConfigError(f"{key} must be a list of strings: {item!r} is {_kind(item)}")
         return tuple(value)
     if not isinstance(value, Mapping) or not all(isinstance(item, str) for item in value.values()):
         raise ConfigError(f"{key} must be a table of strings, not {_kind(value)}")

@@ -329,7 +329,7 @@ def _refusal(address: Address, error: OSError, owner: Owner | None) -> Unavailab
     if error.errno == errno.EADDRINUSE:
         return Unavailable(
             f"{address} is already taken by {owner or 'a process this user cannot see'}",
-            hint="stop that process, or configure another address",
+            hint="stop that process, or choose others: --rpc-address, --http-address; 127.0.0.1:0 is any free port",
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return Denied(f"this user may not listen on {address}")

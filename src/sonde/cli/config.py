@@ -16,7 +16,11 @@ from typing import Any
 from sonde import config as configuration
 from sonde.config import CollectorConfig, Config, SinkConfig, fields, split
 from sonde.daemon.paths import default_paths
-from sonde.errors import ConfigError
+from sonde.daemon.service import check_address
+from sonde.errors import ConfigError, Unavailable, UsageError
+from sonde.hostfs import HostFS
+from sonde.pipeline.assembly import Plan, construct, plan_collectors
+from sonde.pipeline.enrich import Enricher
 from sonde.registry import COLLECTORS, SINKS, load
 from sonde.units import Duration, Size
 
@@ -48,14 +52,27 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check(config: Config) -> None:
-    """Bind every plug-in's table, as the daemon would."""
+    """Everything the daemon refuses at its start, refused here: plug-ins are built, addresses read, labels tried."""
     try:
-        for name, table in config.collectors.items():
-            _keys(COLLECTORS, CollectorConfig, name, table, "collectors")
+        for plan in plan_collectors(config):
+            _try(plan)
         for name, table in config.sinks.items():
-            _keys(SINKS, SinkConfig, name, table, "sinks")
-    except ConfigError as error:
+            common, _ = _keys(SINKS, SinkConfig, name, table, "sinks")
+            if common.queue < 1:
+                raise ConfigError(f"sinks.{name}.queue must hold at least one frame")
+        Enricher(config.daemon.labels)
+        for key in ("rpc_address", "http_address"):
+            check_address(key, getattr(config.daemon, key), insecure=config.daemon.insecure)
+    except (ConfigError, UsageError) as error:
         raise ConfigError(f"{config.source}: {error}", hint=error.hint) from None
+
+
+def _try(plan: Plan) -> None:
+    try:
+        construct(plan.cls, HostFS(), plan.own).close()
+    except Unavailable as error:
+        if plan.common.on_unavailable == "fail":
+            raise ConfigError(f"collectors.{plan.name} is required (on_unavailable = fail) but {error}") from None
 
 
 def _keys(

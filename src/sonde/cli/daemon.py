@@ -14,6 +14,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from sonde.cli.arguments import duration
 from sonde.cli.daemon_process import Process, become
 from sonde.daemon.paths import Paths, default_paths, paths_in
 from sonde.errors import SondeError, TimedOut, Unavailable
@@ -28,7 +29,7 @@ _START_SECONDS = 10.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="configuration (default: /etc/sonde/sonde.toml, or your own)")
     parser.add_argument("--state", metavar="DIR", help="keep the archive and the socket in this directory")
-    parser.add_argument("--period", type=Duration.parse, metavar="1s", help="default period of all collectors")
+    parser.add_argument("--period", type=duration, metavar="1s", help="default period of all collectors")
     parser.add_argument("--collectors", metavar="A,B", help="only these collectors")
     parser.add_argument(
         "--rpc-address", metavar="HOST:PORT", help="default 127.0.0.1:1778; empty: only the Unix socket"
@@ -79,9 +80,9 @@ def run_live(args: argparse.Namespace) -> int:
     if not args.log_file:
         words += ["--log-file", os.path.join(paths.state, "sonde.log")]
     os.makedirs(paths.state, exist_ok=True)
-    child = subprocess.Popen([sys.executable, "-m", "sonde", *words])  # noqa: S603 - ourselves
+    # In a process group of its own: Ctrl-C is for us, and we ask the daemon to end. Asked twice, it would not flush.
+    child = subprocess.Popen([sys.executable, "-m", "sonde", *words], process_group=0)  # noqa: S603 - ourselves
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # Ctrl-C reaches the child too, as part of the terminal's foreground group; it flushes while we wait for it.
     try:
         view = argparse.Namespace(host=f"unix:{paths.rpc_socket}", every=Duration(1), count=0, json=False)
         introduce(child, view, paths)
@@ -90,9 +91,11 @@ def run_live(args: argparse.Namespace) -> int:
         print()
         return 0
     except SondeError:
-        if child.poll() is not None:
-            return child.returncode  # it has said why
-        raise
+        if child.poll() is None:
+            raise
+        if child.returncode < 0:
+            raise SondeError(f"the daemon was ended by signal {-child.returncode}") from None
+        return child.returncode  # it has said why
     finally:
         if child.poll() is None:
             child.terminate()

@@ -47,6 +47,10 @@ def usage() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.stdout is None:  # started with standard output closed
+        sys.stdout = open("/dev/null", "w", encoding="utf-8")  # noqa: SIM115 - for as long as we run
+    if words[:1] == ["help"] and len(words) == 2 and words[1] in COMMANDS:
+        words = [words[1], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
         print(usage(), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
@@ -94,7 +98,9 @@ def _guarded(name: str, words: list[str]) -> int:
 
     try:
         parser, module = parser_of(name)
-        return int(module.run(parser.parse_args(words)))
+        code = int(module.run(parser.parse_args(words)))
+        sys.stdout.flush()
+        return code
     except SondeError as error:
         return explain(name, error)
     except KeyboardInterrupt:
@@ -105,3 +111,7 @@ def _guarded(name: str, words: list[str]) -> int:
 
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        # A full disk behind standard output, a closed terminal: everything else is caught where its cause is known.
+        print(f"sonde: {name}: {error.strerror or error}", file=sys.stderr)
+        return 1

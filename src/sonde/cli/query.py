@@ -24,10 +24,11 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from sonde.cli.connection import call
 from sonde.cli.terminal import table
 from sonde.clock import NS, iso
 from sonde.daemon.paths import state_dir
-from sonde.errors import Unavailable, UsageError
+from sonde.errors import SondeError, Unavailable, UsageError
 from sonde.store import query
 from sonde.store.form import Series
 from sonde.store.query import Points, Selector
@@ -58,8 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def default_archive(args: argparse.Namespace) -> str:
-    """The file named on the command line, or the daemon's."""
-    return args.archive or os.path.join(state_dir(), "archive.db")
+    """The file named on the command line, or the running daemon's, or where one would have left it."""
+    if args.archive:
+        return str(args.archive)
+    try:
+        told = call(argparse.Namespace(host=None), "daemon.status", timeout=1.0).get("archive")
+    except SondeError:
+        told = None
+    return str(told) if told else os.path.join(state_dir(), "archive.db")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -92,9 +99,12 @@ def parse_when(text: str, now_ns: int) -> int:
     if moment is not None:
         return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1e6) * 1000
     try:
-        return round(float(text) * NS)
-    except (ValueError, OverflowError):
-        raise UsageError(f"{text!r} is no time", hint="write 5m, 2026-11-15T20:00Z or seconds since 1970") from None
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 1e8 < seconds < 1e11:  # 5 is not five seconds after 1970: a unit was forgotten
+        raise UsageError(f"{text!r} is no time", hint="write 5m, 2026-11-15T20:00Z or seconds since 1970")
+    return round(seconds * NS)
 
 
 def parse_step(text: str | None) -> int:
@@ -120,6 +130,7 @@ def answer(
         found = _rates(found)
     found = [points for points in map(query.in_order, found) if points.times]
     if args.sum_by is not None and found:
+        _refuse_unknown_labels(args.sum_by, found)
         return _summed(found, [name for name in args.sum_by.split(",") if name], args.agg, step_ns)
     if step_ns:
         found = [_stepped(points, step_ns, args.agg) for points in found]
@@ -222,6 +233,15 @@ def _as_object(found: list[Points], reader: ArchiveReader) -> dict[str, object]:
     }
 
 
+def _refuse_unknown_labels(text: str, found: list[Points]) -> None:
+    known = {name for points in found for name, _ in points.series.labels}
+    for name in text.split(","):
+        if name and name not in known:
+            raise UsageError(
+                f"--sum-by: no series has a label {name!r}", hint=f"labels here: {', '.join(sorted(known))}"
+            )
+
+
 def _print_list(every: list[Series], *, as_json: bool) -> None:
     metrics: dict[tuple[str, str, str], list[Series]] = {}
     for series in every:
@@ -246,8 +266,8 @@ def number(value: float) -> str:
 
 def _rows(found: list[Points]) -> list[tuple[int, list[float | None]]]:
     """Series beside each other; those with times of their own are first brought to the slowest one's pace."""
-    if any(points.times != found[0].times for points in found):
-        step_ns = max(points.period_ns for points in found)
+    step_ns = max(points.period_ns for points in found)  # 0 for sums: these are on one grid already
+    if step_ns and any(points.times != found[0].times for points in found):
         found = [query.downsampled(points, step_ns, "last") for points in found]
     times = sorted({moment for points in found for moment in points.times})
     columns = [query.aligned(points, times, lookback_ns=0) for points in found]

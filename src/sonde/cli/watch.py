@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any, NamedTuple
 
+from sonde.cli.arguments import count, duration
 from sonde.cli.connection import add_connection, call
 from sonde.cli.terminal import paint
 from sonde.units import Duration, human_bytes
@@ -24,47 +25,53 @@ _WANTED = [
 ]
 
 
-class Reading(NamedTuple):
-    """What a line is made of, from one snapshot."""
+class Sum(NamedTuple):
+    """What the series of one source add up to, and when that source was read: each has a pace of its own."""
 
+    value: float
     time_ns: int
-    cpu_busy: float | None
-    cpu_total: float | None
-    memory_used: float | None
-    memory_total: float | None
-    load: float | None
-    disk_read: float | None
-    disk_written: float | None
-    received: float | None
-    sent: float | None
+
+
+class Reading(NamedTuple):
+    """What a line is made of, from one snapshot; None where there is no source."""
+
+    cpu_busy: Sum | None
+    cpu_total: Sum | None
+    memory_used: Sum | None
+    memory_total: Sum | None
+    load: Sum | None
+    disk_read: Sum | None
+    disk_written: Sum | None
+    received: Sum | None
+    sent: Sum | None
+    own_cpu: Sum | None
+    own_rss: Sum | None
     jobs: int
-    own_cpu: float
-    own_rss: float
+
+
+Samples = dict[str, list[tuple[dict[str, str], float, int]]]  # by metric: labels, value, time
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
-    parser.add_argument("--every", type=Duration.parse, default=Duration(1), metavar="1s", help="time between lines")
-    parser.add_argument("--count", type=int, default=0, metavar="N", help="stop after N lines (default: at Ctrl-C)")
+    parser.add_argument("--every", type=duration, default=Duration(1), metavar="1s", help="time between lines")
+    parser.add_argument("--count", type=count, default=0, metavar="N", help="stop after N lines (default: at Ctrl-C)")
     parser.add_argument("--json", action="store_true", help="an object per line")
 
 
 def run(args: argparse.Namespace) -> int:
-    previous = read(args)
+    shown = Line(read(args))
     printed = 0
     while not args.count or printed < args.count:
         time.sleep(args.every)
-        current = read(args)
-        if current.time_ns == previous.time_ns:
+        if not shown.take(read(args)):
             continue  # the daemon's period is longer than ours
-        show(args, previous, current, first=printed % 20 == 0)
-        previous = current
+        show(args, shown.figures, first=printed % 20 == 0)
         printed += 1
     return 0
 
 
-def show(args: argparse.Namespace, previous: Reading, current: Reading, *, first: bool) -> None:
-    figures = derive(previous, current)
+def show(args: argparse.Namespace, figures: dict[str, Any], *, first: bool) -> None:
     if args.json:
         print(json.dumps(figures), flush=True)
         return
@@ -75,70 +82,79 @@ def show(args: argparse.Namespace, previous: Reading, current: Reading, *, first
 
 def read(args: argparse.Namespace) -> Reading:
     """Ask for one snapshot and add up what a line shows."""
-    reply = call(args, "metrics.snapshot", include=_WANTED)
-    samples: dict[str, list[tuple[dict[str, str], float]]] = {}
-    for frame in reply["frames"]:
+    samples: Samples = {}
+    for frame in call(args, "metrics.snapshot", include=_WANTED)["frames"]:
         for name, _, labels, value in frame["samples"]:
-            samples.setdefault(name, []).append((labels, float(value)))
-    time_ns = max((frame["time_ns"] for frame in reply["frames"] if frame["samples"]), default=0)
-    return summarise(samples, time_ns)
+            samples.setdefault(name, []).append((labels, float(value), frame["time_ns"]))
+    return summarise(samples)
 
 
-def summarise(samples: dict[str, list[tuple[dict[str, str], float]]], time_ns: int) -> Reading:
-    def total(name: str, **unwanted: str) -> float | None:
-        found = [
-            value for labels, value in samples.get(name, ()) if all(labels.get(k) != v for k, v in unwanted.items())
-        ]
-        return sum(found) if found else None
+def summarise(samples: Samples) -> Reading:
+    def total(name: str, *, without: tuple[str, ...] = (), label: str = "") -> Sum | None:
+        found = [(value, at) for labels, value, at in samples.get(name, ()) if labels.get(label) not in without]
+        return Sum(sum(value for value, _ in found), found[0][1]) if found else None
 
-    cpu = samples.get("node_cpu_seconds_total", [])
-    idle = sum(value for labels, value in cpu if labels["mode"] in ("idle", "iowait"))
-    whole = sum(value for _, value in cpu)
     memory, available = total("node_memory_MemTotal_bytes"), total("node_memory_MemAvailable_bytes")
     return Reading(
-        time_ns,
-        cpu_busy=whole - idle if cpu else None,
-        cpu_total=whole if cpu else None,
-        memory_used=memory - available if memory is not None and available is not None else None,
+        cpu_busy=total("node_cpu_seconds_total", without=("idle", "iowait"), label="mode"),
+        cpu_total=total("node_cpu_seconds_total"),
+        memory_used=memory._replace(value=memory.value - available.value) if memory and available else None,
         memory_total=memory,
         load=total("node_load1"),
         disk_read=total("node_disk_read_bytes_total"),
         disk_written=total("node_disk_written_bytes_total"),
-        received=total("node_network_receive_bytes_total", device="lo"),
-        sent=total("node_network_transmit_bytes_total", device="lo"),
-        jobs=len({labels.get("job_id") for labels, _ in samples.get("sonde_job_info", ())}),
-        own_cpu=total("sonde_daemon_cpu_seconds_total") or 0.0,
-        own_rss=total("sonde_daemon_resident_bytes") or 0.0,
+        received=total("node_network_receive_bytes_total", without=("lo",), label="device"),
+        sent=total("node_network_transmit_bytes_total", without=("lo",), label="device"),
+        own_cpu=total("sonde_daemon_cpu_seconds_total"),
+        own_rss=total("sonde_daemon_resident_bytes"),
+        jobs=len({labels.get("job_id") for labels, _, _ in samples.get("sonde_job_info", ())}),
     )
 
 
-def derive(previous: Reading, current: Reading) -> dict[str, Any]:
-    """Rates and ratios between two readings; None where a source is missing."""
-    seconds = (current.time_ns - previous.time_ns) / 1e9
+class Line:
+    """The figures of the newest line. A rate spans two ticks of its own source, and stays until the next one."""
 
-    def rate(now: float | None, before: float | None) -> float | None:
-        # A counter that went back was reset: there is no rate across it.
-        return (
-            (now - before) / seconds
-            if now is not None and before is not None and now >= before and seconds > 0
-            else None
-        )
+    def __init__(self, first: Reading) -> None:
+        self._last = first
+        self.figures: dict[str, Any] = {}
 
-    busy, whole = rate(current.cpu_busy, previous.cpu_busy), rate(current.cpu_total, previous.cpu_total)
-    return {
-        "time_ns": current.time_ns,
-        "cpu_ratio": busy / whole if busy is not None and whole else None,
-        "memory_used_bytes": current.memory_used,
-        "memory_total_bytes": current.memory_total,
-        "load1": current.load,
-        "disk_read_bytes_per_second": rate(current.disk_read, previous.disk_read),
-        "disk_written_bytes_per_second": rate(current.disk_written, previous.disk_written),
-        "received_bytes_per_second": rate(current.received, previous.received),
-        "sent_bytes_per_second": rate(current.sent, previous.sent),
-        "jobs": current.jobs,
-        "sonde_cpu_ratio": rate(current.own_cpu, previous.own_cpu),
-        "sonde_resident_bytes": current.own_rss,
-    }
+    def take(self, now: Reading) -> bool:
+        """Take over a snapshot; False when no source has ticked since the one before."""
+        before, self._last = self._last, now
+        times = [field.time_ns for field in now if isinstance(field, Sum)]
+        if not times or times == [field.time_ns for field in before if isinstance(field, Sum)]:
+            return False
+        kept = self.figures
+        busy, whole = _rate(before.cpu_busy, now.cpu_busy), _rate(before.cpu_total, now.cpu_total)
+        rates = {
+            "cpu_ratio": busy / whole if busy is not None and whole else None,
+            "disk_read_bytes_per_second": _rate(before.disk_read, now.disk_read),
+            "disk_written_bytes_per_second": _rate(before.disk_written, now.disk_written),
+            "received_bytes_per_second": _rate(before.received, now.received),
+            "sent_bytes_per_second": _rate(before.sent, now.sent),
+            "sonde_cpu_ratio": _rate(before.own_cpu, now.own_cpu),
+        }
+        self.figures = {
+            "time_ns": max(times),
+            "memory_used_bytes": _value(now.memory_used),
+            "memory_total_bytes": _value(now.memory_total),
+            "load1": _value(now.load),
+            "jobs": now.jobs,
+            "sonde_resident_bytes": _value(now.own_rss),
+            **{key: kept.get(key) if rate is None else rate for key, rate in rates.items()},
+        }
+        return True
+
+
+def _rate(before: Sum | None, now: Sum | None) -> float | None:
+    """Per second; None without a new tick, or across a reset."""
+    if before is None or now is None or now.time_ns <= before.time_ns or now.value < before.value:
+        return None
+    return (now.value - before.value) / ((now.time_ns - before.time_ns) / 1e9)
+
+
+def _value(field: Sum | None) -> float | None:
+    return field.value if field is not None else None
 
 
 HEADER = (
@@ -159,5 +175,5 @@ def line(figures: dict[str, Any]) -> str:
         f"{clock} {cpu:>9} {size('memory_used_bytes'):>12} / {size('memory_total_bytes'):<10} {load:>6}"
         f" {size('disk_read_bytes_per_second'):>12} {size('disk_written_bytes_per_second'):>11}"
         f" {size('received_bytes_per_second'):>10} {size('sent_bytes_per_second'):>10} {figures['jobs']:>6}"
-        f"  {own} {human_bytes(figures['sonde_resident_bytes'])}"
+        f"  {own} {size('sonde_resident_bytes')}"
     )

@@ -31,7 +31,7 @@ from sonde.hostfs import HostFS
 from sonde.model import EMPTY_LAYOUT, Event, Gap, Layout, MetricSpec, Quality, Reading, Series
 from sonde.registry import SCHEDULERS, load
 from sonde.schedulers import hostlist
-from sonde.schedulers.discovery import Discovery, Found
+from sonde.schedulers.discovery import Discovery, Found, denial
 from sonde.schedulers.job import JobId
 from sonde.shape import picker
 from sonde.units import Duration
@@ -270,7 +270,7 @@ class JobCollector:
             gaps += [Gap(spec, (), Quality.UNSUPPORTED, reason) for spec in (WAITING, STALLED)]
         if self._discovery.denied:
             count = f"the environment of {self._discovery.denied} processes may not be read"
-            gaps.append(Gap(INFO, (), Quality.DENIED, f"{count}: needs root or CAP_SYS_PTRACE"))
+            gaps.append(Gap(INFO, (), Quality.DENIED, f"{count}: {denial()}"))
         if self._walker.refused:
             reason = f"{self._walker.refused} processes are beyond max_processes"
             gaps.append(Gap(CPU, (), Quality.ESTIMATED, reason))

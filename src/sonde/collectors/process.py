@@ -21,7 +21,7 @@ from sonde.errors import ConfigError, ParseError, Unavailable
 from sonde.hostfs import HostFS
 from sonde.model import EMPTY_LAYOUT, Event, Gap, Kind, Layout, MetricSpec, Quality, Reading, Series, Unit
 from sonde.registry import SCHEDULERS, load
-from sonde.schedulers.discovery import Discovery
+from sonde.schedulers.discovery import Discovery, denial
 from sonde.units import Duration
 
 _HERTZ = os.sysconf("SC_CLK_TCK")
@@ -228,7 +228,7 @@ class ProcessCollector:
             yield Gap(WAIT, (), Quality.UNSUPPORTED, "this kernel has no /proc/PID/schedstat")
         if self._discovery is not None and self._discovery.denied:
             count = f"the environment of {self._discovery.denied} processes may not be read"
-            yield Gap(CPU, (), Quality.DENIED, f"{count}: needs root or CAP_SYS_PTRACE")
+            yield Gap(CPU, (), Quality.DENIED, f"{count}: {denial()}")
 
     def _exits(self, ended: list[Member]) -> list[Event]:
         roots = {group: root for (root, _, _), group in self._groups.items() if root}

@@ -36,6 +36,8 @@ class Subject(Protocol):
 
     @property
     def config_source(self) -> str: ...
+    @property
+    def archive_path(self) -> str | None: ...
 
 
 def functions(daemon: Subject) -> dict[str, Entry]:
@@ -62,6 +64,7 @@ def status(daemon: Subject) -> Reply:
         "uptime_seconds": (now - daemon.started_ns) / NS,
         "config": daemon.config_source,
         "addresses": dict(daemon.addresses),
+        "archive": daemon.archive_path,
         "cpu_seconds": cpu_seconds,
         "resident_bytes": _resident_bytes(),
         "series": sum(len(frame.layout) for frame in daemon.ring.latest()),

@@ -20,7 +20,7 @@ from sonde.daemon import logs
 from sonde.daemon.handlers import functions
 from sonde.daemon.interpreter import tune_interpreter
 from sonde.daemon.paths import Paths
-from sonde.errors import ConfigError, SondeError, Unavailable
+from sonde.errors import ConfigError, SondeError, Unavailable, UsageError
 from sonde.hostfs import HostFS
 from sonde.http import Request, Response, Server
 from sonde.loop import Loop
@@ -61,6 +61,11 @@ class Daemon:
     @property
     def config_source(self) -> str:
         return self.config.source
+
+    @property
+    def archive_path(self) -> str | None:
+        archive = self.config.archive
+        return os.path.abspath(archive.path or self._paths.archive) if archive.enabled else None
 
     def _assemble(self, config: Config) -> Assembly:
         return Assembly(config, self.host, SystemClock(), self._outlets(config))
@@ -124,24 +129,15 @@ class Daemon:
 
     def _listen(self) -> None:
         daemon = self.config.daemon
+        check_address("rpc_address", daemon.rpc_address, insecure=daemon.insecure)
+        check_address("http_address", daemon.http_address, insecure=daemon.insecure)
         self._rpc = RpcServer(self._loop, functions(self))
         self.addresses["rpc"] = str(self._rpc.listen(f"unix:{self._paths.rpc_socket}"))
         if daemon.rpc_address:
-            self.addresses["tcp"] = str(self._rpc.listen(self._allowed(daemon.rpc_address), insecure=daemon.insecure))
+            self.addresses["tcp"] = str(self._rpc.listen(daemon.rpc_address, insecure=daemon.insecure))
         if daemon.http_address:
             self._http = Server(self._loop, {"/metrics": self._prometheus.page, "/healthz": self._health, "/": _index})
-            self.addresses["metrics"] = f"http://{self._http.listen(self._allowed(daemon.http_address))}/metrics"
-
-    def _allowed(self, address: str) -> str:
-        """The address, if only this machine can reach it or the operator has said that others may."""
-        if not parse_address(address).is_local:
-            if not self.config.daemon.insecure:
-                raise ConfigError(
-                    f"{address} can be reached from other machines, and nothing there proves who is calling",
-                    hint="use a loopback address, or allow it with --insecure (daemon.insecure = true)",
-                )
-            log.warning("listening on %s, which other machines can reach, without authentication", address)
-        return address
+            self.addresses["metrics"] = f"http://{self._http.listen(daemon.http_address)}/metrics"
 
     def _health(self, request: Request) -> Response:
         """200 while every collector keeps its pace; 503 naming those that do not."""
@@ -205,6 +201,21 @@ class Daemon:
             # A hung thread would keep the interpreter from ending.
             logging.shutdown()
             os._exit(1)
+
+
+def check_address(key: str, text: str, *, insecure: bool) -> None:
+    """Refuse an address that other machines can reach, unless the operator has said that they may."""
+    try:
+        local = not text or parse_address(text).is_local
+    except UsageError as error:
+        raise ConfigError(f"daemon.{key}: {error}", hint=error.hint) from None
+    if not local and not insecure:
+        raise ConfigError(
+            f"daemon.{key}: {text} can be reached from other machines, and nothing there proves who is calling",
+            hint="use a loopback address, or allow it with --insecure (daemon.insecure = true)",
+        )
+    if not local:
+        log.warning("listening on %s, which other machines can reach, without authentication", text)
 
 
 def _reopener(outlet: Outlet) -> Callable[[], None] | None:

@@ -7,6 +7,7 @@ be read is counted as denied.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -58,6 +59,11 @@ class Found:
             if process.rank.global_rank is not None:
                 first.setdefault((process.step, process.rank.global_rank), process)
         return [first[key] for key in sorted(first)]
+
+
+def denial() -> str:
+    """What would open another process' files in /proc to us."""
+    return "needs root or CAP_SYS_PTRACE" if os.geteuid() else "the kernel refuses it even to root"
 
 
 class Discovery:
@@ -158,6 +164,8 @@ class Discovery:
         if job.step in _NOT_A_RANK:
             # Slurm sets SLURM_PROCID=0 in a batch script too. A RANK that torchrun set there counts.
             environ = {name: value for name, value in environ.items() if not name.startswith("SLURM_")}
+        if job.uid is None:
+            job = job._replace(uid=self._uid(pid))
         process = Process(pid, start, job.step, job.task, rank_from_environ(environ))
         found = self.jobs.get(job.key)
         if found is None:
@@ -171,6 +179,14 @@ class Discovery:
             found.cgroups.setdefault(name, owner.cgroup)
             if name == "memory":
                 found.leaves.add(path)
+
+    def _uid(self, pid: int) -> int | None:
+        """The real user of a process: the first number behind `Uid:` in /proc/PID/status."""
+        try:
+            words = self._host.read(f"proc/{pid}/status").partition(b"\nUid:")[2].split(None, 1)
+        except OSError:
+            return None
+        return int(words[0]) if words and words[0].isdigit() else None
 
     def _job_of_path(self, path: str) -> Job | None:
         try:

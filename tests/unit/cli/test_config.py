@@ -41,3 +41,27 @@ def test_show_prints_what_is_in_force(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "\n[sinks.jsonl]\n" in text
     assert main(["config", "show", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["daemon"]["period"] == "2s"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[daemon]\nperiod = "1ms"\n', "the shortest period is 10ms"),
+        ('[daemon]\ncollectors = ["cup"]\n', "no collector is called 'cup'"),
+        ('[daemon]\nlabels = { job = "x" }\n', "daemon.labels.job cannot be a label name"),
+        ('[collectors.disk]\nexclude = "("\n', "collectors.disk.exclude"),
+        ('[daemon]\nhttp_address = "0.0.0.0:1779"\n', "daemon.http_address: 0.0.0.0:1779 can be reached"),
+        ('[daemon]\nrpc_address = "localhost"\n', "daemon.rpc_address: 'localhost' is not an address"),
+        ('[collectors.job]\nschedulers = ["pbs"]\n', "no plug-in is called 'pbs'"),
+        ("[sinks.jsonl]\nqueue = -1\n", "sinks.jsonl.queue must hold at least one frame"),
+        ("[collectors]\ncpu = 1\n", "collectors.cpu must be a table, [collectors.cpu]"),
+    ],
+)
+def test_what_the_daemon_would_refuse_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    path = tmp_path / "sonde.toml"
+    path.write_text(text)
+
+    assert main(["config", "check", str(path)]) == 2
+    assert message in capsys.readouterr().err

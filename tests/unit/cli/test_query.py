@@ -176,3 +176,38 @@ def test_a_sparkline_has_blanks_where_nothing_was_recorded() -> None:
     points = Points(Series("m", "gauge", "", ()), 1, [0, 1, 8, 9], [0.0, 1.0, 1.0, 0.0])
 
     assert command.spark(points, 10) == "▁█      █▁"
+
+
+def test_sums_of_series_that_begin_at_different_times_stand_beside_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "jobs.db")
+    writer = Archive(path, ArchiveConfig(), host="node1", boot_id="boot")
+    begin = time.time_ns() - 60 * NS
+    both, one = Layout([(CPU, ("0", "a")), (CPU, ("0", "b"))]), Layout([(CPU, ("0", "a"))])
+    for n in range(60):
+        layout, values = (one, [1.0 * n]) if n < 40 else (both, [1.0 * n, 2.0 * n])
+        writer.write([Frame("job", begin + n * NS, 1, NS, layout, values)])
+    writer.close()
+    words = ("node_cpu_seconds_total", "--rate", "--sum-by", "mode", "--since", "50s", "--step", "5s")
+
+    code, out, err = sonde(capsys, *words, "--archive", path)
+
+    assert (code, err) == (0, "")
+    assert '{mode="a"}' in out
+    assert len(out.splitlines()) > 8
+
+
+def test_a_label_nobody_has_is_refused_with_those_there_are(archive: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = sonde(capsys, "node_cpu_seconds_total", "--sum-by", "modee", "--archive", archive)
+
+    assert code == 2
+    assert "no series has a label 'modee'" in err
+    assert "cpu, mode" in err
+
+
+def test_a_number_without_a_unit_is_no_time(archive: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = sonde(capsys, "node_load1", "--since", "5", "--archive", archive)
+
+    assert code == 2
+    assert "'5' is no time" in err
