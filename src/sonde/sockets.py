@@ -45,6 +45,26 @@ class Conversation(Protocol):
         """The deadline the conversation has set is over."""
 
 
+class _Over:
+    """The conversation of a connection that is closed: whatever still comes is of no matter."""
+
+    def received(self, data: bytes) -> None:
+        pass
+
+    def ended(self) -> None:
+        pass
+
+    def expired(self) -> None:
+        pass
+
+
+_OVER = _Over()
+
+
+def _nothing() -> None:
+    pass
+
+
 class Stream:
     """One accepted connection. Either the client has the turn, or a reply is being written, or we are parting."""
 
@@ -62,7 +82,7 @@ class Stream:
         self._deadline = 0.0
         self.active = time.monotonic()  # when bytes last moved
         self.closed = False
-        self._conversation = acceptor.converse(self)
+        self._conversation: Conversation = acceptor.converse(self)
         self._loop.register(sock, READ, self._on_events)
 
     def allow(self, seconds: float) -> None:
@@ -104,6 +124,9 @@ class Stream:
         self.writing = False
         self._chunks = None
         self._pending = b""
+        # Let go of what refers back to us: a closed connection is freed at once, not by the next collection.
+        self._then = _nothing
+        self._conversation = _OVER
         if self._timer is not None:
             self._timer.cancel()
         self._loop.unregister(self.sock)

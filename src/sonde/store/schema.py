@@ -132,7 +132,7 @@ def _settle(connection: sqlite3.Connection, path: str, journal: Journal, checkpo
         check_identity(connection, path)
     connection.execute(f"PRAGMA journal_mode = {'WAL' if use_wal(path, journal) else 'TRUNCATE'}")
     connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA cache_size = -512")  # KiB
+    connection.execute("PRAGMA cache_size = -192")  # KiB: what is written is hardly ever read again by the writer
     connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages}")
     connection.execute(f"PRAGMA journal_size_limit = {2 * checkpoint_pages * PAGE}")
     if fresh:
