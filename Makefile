@@ -33,7 +33,7 @@ check: $(VENV)/.dev ## format, lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-real-programs: # Prometheus, promtool and node_exporter for the integration tests; root on Debian only
+real-programs: # Prometheus, promtool, node_exporter and logrotate for the integration tests; root on Debian only
 	@sh tests/integration/install-real-programs
 
 bench: $(VENV)/.dev real-programs ## measure every bar; prints a table, keeps benchmarks/results.json
