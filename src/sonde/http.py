@@ -206,9 +206,9 @@ class Server:
         self.requests = 0
         self.failures = 0  # handlers that raised
 
-    def listen(self, address: str) -> Address:
+    def listen(self, address: str, *, insecure: bool = False) -> Address:
         """Listen on `127.0.0.1:1779` or `[::1]:0`; returns the address with the port the kernel chose."""
-        sock = listen(parse_address(address))
+        sock = listen(parse_address(address), insecure=insecure)
         self._acceptor.add(sock)
         name = sock.getsockname()
         return Address(name[0], name[1])

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from sonde.address import Address
-from sonde.errors import Denied, Unavailable
+from sonde.errors import ConfigError, Denied, Unavailable
 from sonde.hostfs import HostFS
 from sonde.loop import READ, WRITE, Loop, Timer
 from sonde.netstat import Owner, listener, process_name
@@ -276,10 +276,22 @@ class Acceptor:
             stream.close()
 
 
-def listen(address: Address, *, mode: int = 0o666) -> socket.socket:
+def require_local(address: Address, *, insecure: bool) -> None:
+    """Refuse an address that other machines can reach, unless the operator has said that they may."""
+    if not address.is_local and not insecure:
+        raise ConfigError(
+            f"{address} can be reached from other machines, and nothing there proves who is calling",
+            hint="use a loopback address, or allow it with --insecure (daemon.insecure = true)",
+        )
+
+
+def listen(address: Address, *, insecure: bool = False, mode: int = 0o666) -> socket.socket:
     """A listening socket. Raises Unavailable, naming the owner, when the address is taken. `mode` is a Unix path's."""
     if address.path:
         return _listen_unix(address, mode)
+    require_local(address, insecure=insecure)
+    if not address.is_local:
+        log.warning("listening on %s, which other machines can reach, without authentication", address)
     host = "127.0.0.1" if address.host == "localhost" else address.host
     try:
         family, _, _, _, where = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)[0]

@@ -12,7 +12,7 @@ import json
 from fnmatch import fnmatch
 
 from sonde.cli.connection import add_connection, call
-from sonde.cli.terminal import table
+from sonde.cli.terminal import label_text, table
 from sonde.errors import Unavailable
 from sonde.registry import COLLECTORS, load
 
@@ -32,7 +32,9 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(reply, indent=2))
         return 0
     rows = [
-        [name + _labels(labels), str(value)] for frame in reply["frames"] for name, _, labels, value in frame["samples"]
+        [name + label_text(labels.items()), str(value)]
+        for frame in reply["frames"]
+        for name, _, labels, value in frame["samples"]
     ]
     if not rows:
         raise Unavailable(
@@ -65,7 +67,3 @@ def _names(args: argparse.Namespace) -> int:
         rows = [[spec.name, spec.kind.value, ",".join(spec.labels), name, spec.help] for name, spec in specs.values()]
         print(table(rows, header=("metric", "kind", "labels", "collector", "meaning")))
     return 0
-
-
-def _labels(labels: dict[str, str]) -> str:
-    return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}" if labels else ""

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from sonde.cli.connection import call
-from sonde.cli.terminal import table
+from sonde.cli.terminal import label_text, table
 from sonde.clock import NS, iso
 from sonde.daemon.paths import state_dir
 from sonde.errors import SondeError, Unavailable, UsageError
@@ -168,7 +168,7 @@ def _nothing(reader: ArchiveReader, selector: Selector, span: tuple[int, int]) -
         return Unavailable(f"no metric {selector.metric} in {reader.path}", hint=hint)
     matching = [series for series in every if _same_metric(series, selector)]
     if not any(_labels_match(series, selector) for series in matching):
-        examples = ", ".join(label_text(series) for series in matching[:5])
+        examples = ", ".join(label_text(series.labels) for series in matching[:5])
         return Unavailable(f"no series of {selector.metric} has these labels", hint=f"there are {examples}")
     covered = reader.span()
     hint = "the archive is empty" if covered is None else f"the archive covers {iso(covered[0])} to {iso(covered[1])}"
@@ -183,10 +183,6 @@ def _same_metric(series: Series, selector: Selector) -> bool:
 def _labels_match(series: Series, selector: Selector) -> bool:
     labels = dict(series.labels)
     return all(matcher.label == "le" or matcher.matches(labels) for matcher in selector.matchers)
-
-
-def label_text(series: Series) -> str:
-    return "{" + ",".join(f'{name}="{value}"' for name, value in series.labels) + "}" if series.labels else ""
 
 
 def _show(args: argparse.Namespace, found: list[Points], reader: ArchiveReader) -> None:
@@ -276,7 +272,7 @@ def _rows(found: list[Points]) -> list[tuple[int, list[float | None]]]:
 
 def _timetable(found: list[Points]) -> str:
     one_metric = len({points.series.metric for points in found}) == 1
-    names = [(label_text(points.series) or "value") if one_metric else _name(points.series) for points in found]
+    names = [(label_text(points.series.labels) or "value") if one_metric else _name(points.series) for points in found]
     rows = [
         [iso(moment), *["" if value is None else number(value) for value in values]] for moment, values in _rows(found)
     ]
@@ -301,7 +297,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _name(series: Series) -> str:
-    return series.metric + label_text(series)
+    return series.metric + label_text(series.labels)
 
 
 def _print_csv(found: list[Points]) -> None:

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from sonde.cli.connection import add_connection, call
-from sonde.cli.terminal import paint, table
+from sonde.cli.terminal import label_text, paint, table
 from sonde.units import Duration, human_bytes, human_seconds
 
 _COLOUR = {"ok": "green", "failing": "red", "hung": "red", "stale": "yellow"}
@@ -60,17 +60,13 @@ def _gaps(items: list[dict[str, Any]]) -> list[str]:
             grouped.setdefault((item["name"], gap["metric"], gap["quality"]), []).append(gap)
     lines = []
     for (name, metric, quality), gaps in grouped.items():
-        where = _labels(gaps[0]["labels"]) if len(gaps) == 1 else f" ({len(gaps)} series)"
+        where = label_text(gaps[0]["labels"].items()) if len(gaps) == 1 else f" ({len(gaps)} series)"
         lines.append(f"  {name}: {metric}{where} {quality}: {gaps[0]['reason']}")
     return lines
 
 
 def _reason(absent: dict[str, Any]) -> str:
     return f"{'denied: ' if absent['denied'] else ''}{absent['reason']}"
-
-
-def _labels(labels: dict[str, str]) -> str:
-    return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}" if labels else ""
 
 
 def _collectors(items: list[dict[str, Any]]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "grey": "90", "bold": "1"}
 
@@ -16,6 +16,12 @@ def coloured() -> bool:
 
 def paint(text: str, colour: str) -> str:
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if text and coloured() else text
+
+
+def label_text(labels: Iterable[tuple[str, str]]) -> str:
+    """`{cpu="0",mode="idle"}`, or nothing."""
+    inside = ",".join([f'{name}="{value}"' for name, value in labels])
+    return f"{{{inside}}}" if inside else ""
 
 
 def table(rows: Sequence[Sequence[str]], *, header: Sequence[str] = (), right: Sequence[int] = ()) -> str:

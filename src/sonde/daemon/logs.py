@@ -9,6 +9,7 @@ import time
 
 from sonde.config import DaemonConfig
 from sonde.errors import Unavailable
+from sonde.rotation import rotate
 
 _FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
 
@@ -34,20 +35,11 @@ class RotatingFile(logging.Handler):
         line = (self.format(record) + "\n").encode("utf-8", "replace")
         try:
             if self._max_bytes and os.fstat(self._fd).st_size + len(line) > self._max_bytes:
-                self._rotate()
+                rotate(self._path, self._keep)
+                self.reopen()
             os.write(self._fd, line)
         except OSError:
             self.handleError(record)  # a full disk must not stop the daemon; logging.raiseExceptions is off
-
-    def _rotate(self) -> None:
-        for number in range(self._keep - 1, 0, -1):
-            if os.path.exists(f"{self._path}.{number}"):
-                os.replace(f"{self._path}.{number}", f"{self._path}.{number + 1}")
-        if self._keep:
-            os.replace(self._path, f"{self._path}.1")
-        else:
-            os.unlink(self._path)
-        self.reopen()
 
     def reopen(self) -> None:
         """Follow a file that was moved away: what comes next goes to a new file of the name."""

@@ -29,6 +29,7 @@ from sonde.pipeline.assembly import Assembly, build_sinks, outlet_for
 from sonde.pipeline.outlet import Outlet
 from sonde.rpc.server import RpcServer
 from sonde.sinks.prometheus import PrometheusSink
+from sonde.sockets import require_local
 from sonde.store.ring import Ring
 from sonde.version import describe
 
@@ -137,7 +138,8 @@ class Daemon:
             self.addresses["tcp"] = str(self._rpc.listen(daemon.rpc_address, insecure=daemon.insecure))
         if daemon.http_address:
             self._http = Server(self._loop, {"/metrics": self._prometheus.page, "/healthz": self._health, "/": _index})
-            self.addresses["metrics"] = f"http://{self._http.listen(daemon.http_address)}/metrics"
+            where = self._http.listen(daemon.http_address, insecure=daemon.insecure)
+            self.addresses["metrics"] = f"http://{where}/metrics"
 
     def _health(self, request: Request) -> Response:
         """200 while every collector keeps its pace; 503 naming those that do not."""
@@ -204,18 +206,12 @@ class Daemon:
 
 
 def check_address(key: str, text: str, *, insecure: bool) -> None:
-    """Refuse an address that other machines can reach, unless the operator has said that they may."""
-    try:
-        local = not text or parse_address(text).is_local
-    except UsageError as error:
-        raise ConfigError(f"daemon.{key}: {error}", hint=error.hint) from None
-    if not local and not insecure:
-        raise ConfigError(
-            f"daemon.{key}: {text} can be reached from other machines, and nothing there proves who is calling",
-            hint="use a loopback address, or allow it with --insecure (daemon.insecure = true)",
-        )
-    if not local:
-        log.warning("listening on %s, which other machines can reach, without authentication", text)
+    """Refuse an address of [daemon] that cannot be listened on, naming its key; an empty one is switched off."""
+    if text:
+        try:
+            require_local(parse_address(text), insecure=insecure)
+        except (UsageError, ConfigError) as error:
+            raise ConfigError(f"daemon.{key}: {error}", hint=error.hint) from None
 
 
 def _reopener(outlet: Outlet) -> Callable[[], None] | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from sonde.address import Address, parse_address
-from sonde.errors import ConfigError, RpcError
+from sonde.errors import RpcError
 from sonde.loop import Loop
 from sonde.rpc.codec import LENGTH, Message, decode, encode, error_reply, parse_length
 from sonde.rpc.peer import Peer, from_socket, identify
@@ -87,14 +87,7 @@ class RpcServer:
     def listen(self, address: str, *, insecure: bool = False) -> Address:
         """Listen on `127.0.0.1:1778` or `unix:/run/sonde/rpc.sock`; what others can reach needs `insecure`."""
         where = parse_address(address)
-        if not where.is_local and not insecure:
-            raise ConfigError(
-                f"{where} can be reached from other machines, and nothing there proves who is calling",
-                hint="use a loopback address, or allow it explicitly with --insecure",
-            )
-        sock = listen(where)
-        if not where.is_local:
-            log.warning("RPC listens on %s without authentication (--insecure)", where)
+        sock = listen(where, insecure=insecure)
         self._acceptor.add(sock)
         name = sock.getsockname()
         return where if where.path else Address(name[0], name[1])

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 from sonde.clock import NS, iso
 from sonde.errors import ConfigError, SinkError, Unavailable
 from sonde.model import Event, Frame, Gap, Histogram, Kind, Layout, MetricSpec, Value
+from sonde.rotation import rotate
 from sonde.sinks.exposition import label_text, number
 from sonde.units import Size
 
@@ -162,17 +163,8 @@ class JsonlSink:
         self._fd = fd
 
     def _rotate(self) -> None:
-        """path.1 becomes path.2, path becomes path.1; what is beyond `keep` is removed."""
-        path, keep = self._config.path, self._config.keep
         try:
-            for number in range(keep - 1, 0, -1):
-                _rename(f"{path}.{number}", f"{path}.{number + 1}")
-            if keep:
-                _rename(path, f"{path}.1")
-            else:
-                os.unlink(path)
-        except FileNotFoundError:
-            pass  # moved by somebody else: a new file is due anyway
+            rotate(self._config.path, self._config.keep)
         except OSError as error:
             raise self._failure(error) from None
         self._follow()
@@ -181,13 +173,6 @@ class JsonlSink:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-def _rename(old: str, new: str) -> None:
-    try:
-        os.rename(old, new)
-    except FileNotFoundError:
-        pass  # not that many rotations yet
 
 
 def _series_name(spec: MetricSpec, labels: Sequence[str]) -> str:
