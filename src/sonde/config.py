@@ -67,6 +67,7 @@ class SinkConfig(NamedTuple):
     exclude: tuple[str, ...] = ()  # shell patterns too; goes before include
     min_period: Duration = Duration(0)  # at most one frame per source in this time
     queue: int = 1000  # frames kept while the sink cannot be reached; then the oldest is dropped
+    rename: Mapping[str, str] = MappingProxyType({})  # the name a metric has here = the name it gets in this sink
 
 
 class NoKeys(NamedTuple):

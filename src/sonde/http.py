@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server on the loop and a small blocking client, after RFC 9110 and RFC 9112.
+"""A small HTTP/1.1 server on the loop, after RFC 9110 and RFC 9112.
 
     GET /metrics HTTP/1.1\\r\\nHost: node01:1779\\r\\nAccept: text/plain\\r\\n\\r\\n
 
@@ -9,13 +9,11 @@ things. The standard library's http.server brings 10 MB of imports and a thread 
 from __future__ import annotations
 
 import logging
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from sonde.address import Address, parse_address
-from sonde.errors import ReadError, TimedOut, Unavailable, UsageError
 from sonde.loop import Loop
 from sonde.sockets import Acceptor, Stream, listen
 
@@ -25,7 +23,6 @@ HEAD_LIMIT = 8192  # bytes of request line and headers
 _REQUEST_TIME = 5.0  # seconds for a request that has begun
 _IDLE_TIME = 150.0  # seconds between requests: a scraper's usual interval, twice and a half
 _COMPRESSED_FROM = 4096  # bytes; below, the headers weigh more than what is saved
-_REPLY_LIMIT = 64 * 2**20  # bytes a reply to our client may have
 _REASONS = {
     200: "OK",
     204: "No Content",
@@ -237,122 +234,3 @@ class Server:
 
     def close(self) -> None:
         self._acceptor.close()
-
-
-class Reply(NamedTuple):
-    status: int
-    headers: Mapping[str, str]  # names in lower case
-    body: bytes
-
-
-class _Url(NamedTuple):
-    secure: bool
-    address: Address
-    target: str
-
-
-def parse_url(url: str) -> _Url:
-    scheme, found, rest = url.partition("://")
-    if not found or scheme not in ("http", "https") or not url.isascii() or not url.isprintable() or " " in url:
-        raise UsageError(f"{url!r} is not a URL", hint="write http://host:port/path")
-    authority, slash, path = rest.partition("/")
-    secure = scheme == "https"
-    if ":" not in authority.rpartition("]")[2]:
-        authority += ":443" if secure else ":80"
-    return _Url(secure, parse_address(authority), slash + path or "/")
-
-
-def request(
-    url: str,
-    *,
-    method: str = "GET",
-    body: bytes = b"",
-    headers: Mapping[str, str] | None = None,
-    timeout: float = 5.0,
-) -> Reply:
-    """Ask once, blocking, all within `timeout` seconds. Raises Unavailable, TimedOut or ReadError."""
-    where = parse_url(url)
-    lines = [f"{method} {where.target} HTTP/1.1", f"Host: {where.address}", "Connection: close"]
-    if body or method in ("POST", "PUT"):
-        lines.append(f"Content-Length: {len(body)}")
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
-    message = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
-    deadline = time.monotonic() + timeout
-    try:
-        with _connect(where, timeout) as sock:
-            sock.sendall(message)
-            return _parse_reply(url, method, _receive_all(sock, deadline))
-    except TimeoutError:
-        raise TimedOut(f"{url}: no answer within {timeout:g} s") from None
-    except OSError as error:
-        raise Unavailable(f"{url}: {error.strerror or error}") from None
-
-
-def _connect(where: _Url, timeout: float) -> socket.socket:
-    sock = socket.create_connection((where.address.host, where.address.port), timeout)
-    if not where.secure:
-        return sock
-    import ssl
-
-    try:
-        return ssl.create_default_context().wrap_socket(sock, server_hostname=where.address.host)
-    except OSError:
-        sock.close()
-        raise
-
-
-def _receive_all(sock: socket.socket, deadline: float) -> bytes:
-    """Everything until the server closes, as we asked it to."""
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        sock.settimeout(max(0.001, deadline - time.monotonic()))
-        data = sock.recv(65536)
-        if not data:
-            return b"".join(parts)
-        parts.append(data)
-        size += len(data)
-        if size > _REPLY_LIMIT:
-            raise ReadError(f"a reply of more than {_REPLY_LIMIT} bytes")
-        if time.monotonic() > deadline:
-            raise TimeoutError
-
-
-def _parse_reply(url: str, method: str, data: bytes) -> Reply:
-    head, found, body = data.partition(b"\r\n\r\n")
-    line, *rest = head.decode("latin-1").split("\r\n")
-    words = line.split(None, 2)
-    if not found or len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
-        raise ReadError(f"{url}: not an HTTP reply: {line[:80]!r}")
-    headers = {name.lower(): value.strip() for name, _, value in (text.partition(":") for text in rest)}
-    if words[1] == "100":  # an interim reply; the real one follows
-        return _parse_reply(url, method, body)
-    if method == "HEAD":
-        body = b""
-    elif "chunked" in headers.get("transfer-encoding", "").lower():
-        body = _unchunked(url, body)
-    elif headers.get("content-length", "").isdigit():
-        body = _measured(url, body, int(headers["content-length"]))
-    return Reply(int(words[1]), headers, body)
-
-
-def _measured(url: str, body: bytes, length: int) -> bytes:
-    if len(body) < length:
-        raise ReadError(f"{url}: the reply ends after {len(body)} of {length} bytes")
-    return body[:length]
-
-
-def _unchunked(url: str, body: bytes) -> bytes:
-    parts: list[bytes] = []
-    while True:
-        size_text, found, body = body.partition(b"\r\n")
-        try:
-            size = int(size_text.split(b";")[0], 16)
-        except ValueError:
-            raise ReadError(f"{url}: a malformed chunk") from None
-        if not found or size < 0 or len(body) < size + 2:
-            raise ReadError(f"{url}: the reply ends within a chunk")
-        if not size:
-            return b"".join(parts)
-        parts.append(body[:size])
-        body = body[size + 2 :]

@@ -14,7 +14,8 @@ import pytest
 
 from sonde.errors import Unavailable
 from sonde.hostfs import HostFS
-from sonde.http import Request, Response, Server, request
+from sonde.http import Request, Response, Server
+from sonde.httpclient import request
 from sonde.model import Collector, Frame, Histogram, Kind, Layout, MetricSpec, Unit
 from sonde.pipeline.assembly import construct
 from sonde.registry import COLLECTORS, load

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -15,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sonde.address import Address
-from sonde.errors import ReadError, TimedOut, Unavailable, UsageError
-from sonde.http import HEAD_LIMIT, Refused, Request, Response, Server, date, parse_request, parse_url, request
+from sonde.errors import ReadError
+from sonde.http import HEAD_LIMIT, Refused, Request, Response, Server, date, parse_request
+from sonde.httpclient import request
 
 if TYPE_CHECKING:
     from tests.conftest import RunningLoop
@@ -290,71 +290,3 @@ def test_a_head_is_a_request_or_refused(head: bytes) -> None:
 
 def test_dates_are_in_english_whatever_the_locale() -> None:
     assert date(1_794_778_958) == "Sun, 15 Nov 2026 21:42:38 GMT"
-
-
-# The client.
-
-
-@contextlib.contextmanager
-def answering(reply: bytes, pause: float = 0.0) -> Iterator[str]:
-    """A server that sends these bytes to whoever comes first."""
-
-    def serve() -> None:
-        sock, _ = server.accept()
-        with sock:
-            sock.recv(65536)
-            time.sleep(pause)
-            with contextlib.suppress(OSError):
-                sock.sendall(reply)
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}/x"
-        thread.join(10)
-
-
-def test_a_refused_connection_is_unavailable() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-
-    with pytest.raises(Unavailable, match="refused"):
-        request(f"http://127.0.0.1:{port}/")
-
-
-def test_a_server_that_does_not_answer_in_time_has_timed_out() -> None:
-    with answering(b"", pause=0.3) as url, pytest.raises(TimedOut):
-        request(url, timeout=0.1)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        b"",
-        b"nonsense\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nab\r\n",
-    ],
-)
-def test_a_reply_that_is_cut_or_malformed_is_a_read_error(reply: bytes) -> None:
-    with answering(reply) as url, pytest.raises(ReadError):
-        request(url)
-
-
-def test_an_interim_reply_is_passed_over_and_a_body_to_the_end_is_taken() -> None:
-    with answering(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 201 Created\r\n\r\nall of it") as url:
-        reply = request(url, method="POST", body=b"data")
-
-    assert (reply.status, reply.body) == (201, b"all of it")
-
-
-@pytest.mark.parametrize("url", ["ftp://x/", "http:/x", "http://", "http://h:99999/", "http://h/a b", "http://h/ü"])
-def test_what_is_no_url_is_refused(url: str) -> None:
-    with pytest.raises(UsageError):
-        parse_url(url)
-
-
-def test_a_url_has_the_port_of_its_scheme() -> None:
-    assert parse_url("http://node01").address == Address("node01", 80)
-    assert parse_url("https://[::1]/v1?x=1") == (True, Address("::1", 443), "/v1?x=1")

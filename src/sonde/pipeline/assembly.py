@@ -89,10 +89,14 @@ def build_sinks(config: Config, make: Callable[[str, type, object], Sink]) -> li
 def outlet_for(name: str, sink: Sink, common: SinkConfig) -> Outlet:
     if common.queue < 1:
         raise ConfigError(f"sinks.{name}.queue must hold at least one frame")
+    try:
+        selection = Selection(common.include, common.exclude, common.rename)
+    except ConfigError as error:
+        raise ConfigError(f"sinks.{name}.{error}") from None
     return Outlet(
         name,
         sink,
-        selection=Selection(common.include, common.exclude),
+        selection=selection,
         min_period_ns=common.min_period.ns,
         limit=common.queue,
     )

@@ -1,14 +1,18 @@
-"""Which metrics of a frame a sink wants, worked out once per layout."""
+"""Which metrics of a frame a sink wants and what it calls them, worked out once per layout."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import translate
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sonde.model import EMPTY_LAYOUT, Frame, Layout, MetricSpec
+from sonde.errors import ConfigError
+from sonde.model import EMPTY_LAYOUT, Frame, Layout, MetricSpec, Series
 from sonde.shape import picker
+
+_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:.]*")  # Prometheus' rule, and the dots of OpenTelemetry
 
 
 class _Plan(NamedTuple):
@@ -20,16 +24,27 @@ class _Plan(NamedTuple):
 
 
 class Selection:
-    """Shell patterns over metric names: in when an include matches (or there is none) and no exclude does."""
+    """Shell patterns over metric names: in when an include matches (or there is none) and no exclude does.
 
-    def __init__(self, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> None:
+    `rename` gives a metric the name the sink's readers know it by; the patterns see the name it has here.
+    """
+
+    def __init__(
+        self,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        rename: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._include = _any_of(include)
         self._exclude = _any_of(exclude)
+        self._rename = _checked(rename)
+        self._specs: dict[MetricSpec, MetricSpec] = {}  # those that have got another name
         self._plans: dict[str, _Plan] = {}  # of the layout each source had last
 
     @property
     def everything(self) -> bool:
-        return self._include is None and self._exclude is None
+        """Is every frame wanted just as it is?"""
+        return self._include is None and self._exclude is None and not self._rename
 
     def wants(self, spec: MetricSpec) -> bool:
         if self._include is not None and not self._include.match(spec.name):
@@ -44,22 +59,47 @@ class Selection:
         plan = self._plans.get(source)
         if plan is None or plan.layout is not layout:
             plan = self._plans[source] = self._plan(layout)
-        if plan.chosen is layout:
+        if plan.chosen is layout and not self._rename:
             return frame
         if not plan.chosen:
             return self._events_only(frame)
         if gaps:
-            gaps = tuple(gap for gap in gaps if self.wants(gap.spec))
+            gaps = tuple(gap._replace(spec=self._named(gap.spec)) for gap in gaps if self.wants(gap.spec))
         return Frame(source, time_ns, took_ns, period_ns, plan.chosen, plan.pick(values), events, gaps)
 
     def _plan(self, layout: Layout) -> _Plan:
         wanted = [index for index, (spec, _) in enumerate(layout) if self.wants(spec)]
-        chosen = layout if len(wanted) == len(layout) else Layout(layout[index] for index in wanted)
+        same = len(wanted) == len(layout) and not any(spec.name in self._rename for spec, _ in layout)
+        chosen = layout if same else Layout(self._renamed(layout[index]) for index in wanted)
         return _Plan(layout, chosen, picker(wanted))
+
+    def _renamed(self, series: Series) -> Series:
+        spec, labels = series
+        return self._named(spec), labels
+
+    def _named(self, spec: MetricSpec) -> MetricSpec:
+        name = self._rename.get(spec.name)
+        if name is None:
+            return spec
+        if spec not in self._specs:
+            self._specs[spec] = MetricSpec(name, spec.kind, spec.unit, spec.help, spec.labels)
+        return self._specs[spec]
 
     @staticmethod
     def _events_only(frame: Frame) -> Frame | None:
         return frame._replace(layout=EMPTY_LAYOUT, values=(), gaps=()) if frame.events else None
+
+
+def _checked(rename: Mapping[str, str]) -> Mapping[str, str]:
+    """Two metrics must not become one, nor one take a name that Prometheus and OpenTelemetry both refuse."""
+    taken: dict[str, str] = {}
+    for old, new in rename.items():
+        if not _NAME.fullmatch(new):
+            raise ConfigError(f"rename.{old}: {new!r} cannot be the name of a metric")
+        if new in taken:
+            raise ConfigError(f"rename: {taken[new]} and {old} cannot both be called {new}")
+        taken[new] = old
+    return rename
 
 
 def _any_of(patterns: Sequence[str]) -> re.Pattern[str] | None:
