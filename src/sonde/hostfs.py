@@ -12,6 +12,7 @@ Pseudo-files that are read at every tick are kept open and read with pread: open
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Iterable
 from typing import Final
 
@@ -63,6 +64,50 @@ class HostFile:
         self.close()
 
 
+class Watched:
+    """A list whose changes the kernel calls out: /proc/PID/mountinfo (proc_pid_mounts(5), fs/proc_namespace.c).
+
+    Asking whether it has changed takes a microsecond, reading thirty mounts forty.
+    """
+
+    __slots__ = ("_fd", "_poll", "_text", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path: Final = path
+        self._fd = fd
+        self._text: bytes | None = None
+        self._poll: select.poll | None = None
+        if not os.fstat(fd).st_size:  # a pseudo-file has no size; one of a captured tree is read and compared
+            self._poll = select.poll()
+            self._poll.register(fd, select.POLLPRI)
+
+    def news(self) -> bytes | None:
+        """The text when it is new or has changed; None while it is the same."""
+        if self._poll is not None and self._text is not None and not self._poll.poll(0):
+            return None
+        text = self._read()
+        if text == self._text:
+            return None
+        self._text = text
+        return text
+
+    def _read(self) -> bytes:
+        # Line by line to the end, not by offset: a line can be as long as a page (the layers of an overlay).
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        parts = []
+        while data := os.read(self._fd, _FIRST):
+            parts.append(data)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class HostFS:
     """The host's file tree. Paths are relative to the root: `proc/stat`, `sys/class/net`."""
 
@@ -81,6 +126,10 @@ class HostFS:
     def iterated(self, name: str) -> HostFile:
         """Keep a file open that the kernel hands out page by page."""
         return HostFile(name, os.open(self.root + name, os.O_RDONLY | os.O_CLOEXEC), iterated=True)
+
+    def watched(self, name: str) -> Watched:
+        """Keep a list open whose changes the kernel calls out."""
+        return Watched(name, os.open(self.root + name, os.O_RDONLY | os.O_CLOEXEC))
 
     def read(self, name: str) -> bytes:
         """Read a file once, whole, whatever its kind."""

@@ -174,13 +174,15 @@ class Frame(NamedTuple):
 class Collector(Protocol):
     """Reads one subject. Constructed as `cls(host, config)`; raises Unavailable when this host has nothing to read.
 
-    `collect` and `close` are called from one thread only. `blocks` says that a read can hang (a mount, a driver, a
-    network): such a collector gets a thread of its own.
+    `collect` and `close` are called from one thread at a time. `blocks` says that a read can hang (a mount, a driver, a
+    network): such a collector gets a thread of its own. It may become true later, before a read that can hang.
     """
 
     Config: ClassVar[type]
     metrics: ClassVar[tuple[MetricSpec, ...]]
-    blocks: ClassVar[bool]
+
+    @property
+    def blocks(self) -> bool: ...
 
     def collect(self) -> Reading: ...
     def close(self) -> None: ...

@@ -85,6 +85,10 @@ class Stream:
         self._conversation: Conversation = acceptor.converse(self)
         self._loop.register(sock, READ, self._on_events)
 
+    def begin(self) -> None:
+        """Look at once: a client sends its request right after it has connected, and the loop is spared a turn."""
+        self._guard(self._read)
+
     def allow(self, seconds: float) -> None:
         """Set the deadline of whoever has the turn."""
         self._deadline = deadline = time.monotonic() + seconds
@@ -244,7 +248,9 @@ class Acceptor:
         if len(self._streams) >= self._limit:
             self._displace()
         self.accepted += 1
-        self._streams.add(Stream(self, connection))
+        stream = Stream(self, connection)
+        self._streams.add(stream)
+        stream.begin()
 
     def _displace(self) -> None:
         """Close the connection that has moved nothing for longest; one whose reply is under way only if all are."""

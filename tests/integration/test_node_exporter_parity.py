@@ -38,6 +38,9 @@ FLAGS = (
     "--collector.netclass.ignore-invalid-speed",
 )
 
+# Settings of ours that correspond to those flags.
+SETTINGS: Mapping[str, dict[str, Any]] = {"numa": {"single_node": True}}
+
 # Gauges that may leave the interval between our two readings and come back: how far, as a share of the value and
 # in their own unit.
 SLACK: Mapping[str, tuple[float, float]] = {
@@ -120,8 +123,9 @@ def collectors(host: HostFS, **configs: dict[str, Any]) -> Iterator[list[Collect
         found = []
         for name in NAMES:
             cls: Any = load(COLLECTORS, name)
+            config = cls.Config(**SETTINGS.get(name, {}) | configs.get(name, {}))
             try:
-                found.append(stack.enter_context(closing(construct(cls, host, cls.Config(**configs.get(name, {}))))))
+                found.append(stack.enter_context(closing(construct(cls, host, config))))
             except Unavailable:
                 continue
         yield found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,32 @@ def test_names_are_sorted(tmp_path: Path) -> None:
         (tmp_path / name).touch()
 
     assert HostFS(str(tmp_path)).names("") == ["a", "b", "c"]
+
+
+def test_a_watched_file_of_a_captured_tree_tells_only_changes(tmp_path: Path) -> None:
+    (tmp_path / "mountinfo").write_text("one\n")
+    watched = HostFS(str(tmp_path)).watched("mountinfo")
+    first, same = watched.news(), watched.news()
+    (tmp_path / "mountinfo").write_text("one\ntwo\n")
+
+    assert (first, same, watched.news(), watched.news()) == (b"one\n", None, b"one\ntwo\n", None)
+
+
+_WATCHING = """
+import subprocess
+from sonde.hostfs import HostFS
+watched = HostFS().watched("proc/self/mountinfo")
+first, same = watched.news(), watched.news()
+subprocess.run(["mount", "-t", "tmpfs", "probe-of-a-test", "/mnt"], check=True)
+after, again = watched.news(), watched.news()
+print(b"probe-of-a-test" in first, same, b"probe-of-a-test" in after, again)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_the_kernel_calls_out_a_new_mount() -> None:
+    done = subprocess.run(
+        ["unshare", "--mount", sys.executable, "-c", _WATCHING], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.stdout.split() == ["False", "None", "True", "None"], done.stderr

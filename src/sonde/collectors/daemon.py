@@ -13,6 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import ClassVar, Protocol
 
 from sonde.config import NoKeys
@@ -21,6 +23,8 @@ from sonde.hostfs import HostFS
 from sonde.model import EMPTY_LAYOUT, Gap, Kind, Layout, MetricSpec, Reading, Series, Unit, Value
 from sonde.version import VERSION
 
+_RUNNER = attrgetter("gaps", "took_ns", "lateness_ns", "failures", "skipped")
+_OUTLET = attrgetter("delivered", "dropped", "rejected", "failures", "depth")
 _COLLECTOR = ("collector",)
 _SINK = ("sink",)
 DURATION = MetricSpec(
@@ -140,23 +144,23 @@ class DaemonCollector:
     def collect(self) -> Reading:
         runners, outlets = self._runners(), self._outlets()
         now = time.monotonic_ns()
+        # Column by column, fetched in C: a comprehension for each costs half as much again.
+        columns = zip(*map(_RUNNER, runners), strict=True) if runners else ((),) * 5
+        gaps, took, late, failures, skipped = columns
         # Lists of the same objects compare by identity: a few pointers when nothing has come or gone.
-        key = (runners, outlets, [runner.gaps for runner in runners])
+        key = (runners, outlets, gaps)
         if key != self._key:
             self._learn(runners, outlets)
             self._key = key
         # Microseconds are finer than the scheduler is; and six decimals compress in the archive.
-        values: list[Value] = [runner.took_ns // 1000 / 1e6 for runner in runners]
-        values += [runner.lateness_ns // 1000 / 1e6 for runner in runners]
+        values: list[Value] = [ns // 1000 / 1e6 for ns in (*took, *late)]
         values += [runner.staleness_ns(now) // 1000 / 1e6 for runner in runners]
-        values += [runner.failures for runner in runners]
-        values += [runner.skipped for runner in runners]
-        values += self._qualities
-        values += [outlet.delivered for outlet in outlets]
-        values += [outlet.dropped for outlet in outlets]
-        values += [outlet.rejected for outlet in outlets]
-        values += [outlet.failures for outlet in outlets]
-        values += [outlet.depth for outlet in outlets]
+        values += (
+            *failures,
+            *skipped,
+            *self._qualities,
+            *chain.from_iterable(zip(*map(_OUTLET, outlets), strict=True)),
+        )
         values += (time.process_time_ns() // 1000 / 1e6, self._resident(), threading.active_count(), self._started, 1)
         return Reading(self._layout, values)
 

@@ -11,6 +11,7 @@ statvfs of a network or FUSE mount whose server is gone hangs, and no signal fre
 memory and are asked at once. The others are asked in a helper thread: a mount that does not answer within the
 deadline gets `node_filesystem_device_error` 1 and is left alone until its thread comes back. A tick lasts two
 deadlines at most, however many mounts hang: when the helper is late, each mount behind it gets a thread of its own.
+Where all mounts are local nothing can hang and the collector needs no sampling thread to itself.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from queue import Empty, SimpleQueue
 from typing import ClassVar, NamedTuple
 
 from sonde.errors import ConfigError, ParseError
-from sonde.hostfs import HostFS
+from sonde.hostfs import HostFS, Watched
 from sonde.model import EMPTY_LAYOUT, Gap, Kind, Labels, Layout, MetricSpec, Quality, Reading, Series, Unit, Value
 from sonde.units import Duration
 
@@ -190,25 +191,32 @@ class Patience:
 class FilesystemCollector:
     Config: ClassVar[type] = FilesystemConfig
     metrics: ClassVar[tuple[MetricSpec, ...]] = (*MEASURED, ERROR)
-    blocks: ClassVar[bool] = True
 
     def __init__(self, host: HostFS, config: FilesystemConfig) -> None:
         self._excluded = _compiled("mount_points_exclude", config.mount_points_exclude)
         self._excluded_types = _compiled("fs_types_exclude", config.fs_types_exclude)
         self._host = host
-        self._source = _source(host)
-        self._text = b""
+        self._table = _table(host)
+        self._unlearned: bytes | None = self._table.news()
         self._mounts: list[Mount] = []
         self._remote: list[Mount] = []
         self._patience = Patience(host, config.deadline)
         self._failed: list[Mount] | None = None
         self._layout = EMPTY_LAYOUT
+        self.blocks = self._can_hang()
+
+    def _can_hang(self) -> bool:
+        try:
+            return not all(mount.local for mount in self._wanted(self._unlearned or b""))
+        except ParseError:
+            return True  # the first tick reports it
 
     def collect(self) -> Reading:
-        # Opened anew: a line can be as long as a page (the layers of an overlay), which a kept iterator cannot know.
-        text = self._host.read(self._source)
-        if text != self._text:
-            self._learn(text)
+        news = self._table.news()
+        if news is not None:
+            self._unlearned = news  # until it is understood
+        if self._unlearned is not None:
+            self._learn(self._unlearned)
         questions = self._patience.ask(self._remote) if self._remote else {}
         rows: list[Row] = []
         failed: list[Mount] = []
@@ -228,16 +236,25 @@ class FilesystemCollector:
 
     def _learn(self, text: bytes) -> None:
         """Find the mounts. The text changes when one is made, removed or remounted."""
+        mounts = self._wanted(text)
+        remote = [mount for mount in mounts if not mount.local]
+        if remote and not self.blocks:
+            # This thread is shared with other collectors: what can hang is asked from the next tick on, in our own.
+            self.blocks = True
+            mounts, remote = [mount for mount in mounts if mount.local], []
+        else:
+            self._unlearned = None
+        self._mounts, self._remote = mounts, remote
+        self._failed = None
+
+    def _wanted(self, text: bytes) -> list[Mount]:
         wanted: dict[Labels, Mount] = {}
         for mount in below_no_other(parse_mounts(text)):
             _, point, kind = mount.labels
             if not self._excluded.fullmatch(point) and not self._excluded_types.fullmatch(kind):
                 # The same device on the same mount point, twice: once, as in node_exporter.
                 wanted.setdefault(mount.labels, mount)
-        self._mounts = list(wanted.values())
-        self._remote = [mount for mount in self._mounts if not mount.local]
-        self._failed = None
-        self._text = text
+        return list(wanted.values())
 
     def _lay_out(self, failed: list[Mount]) -> None:
         answered = [mount for mount in self._mounts if mount not in failed]
@@ -247,6 +264,7 @@ class FilesystemCollector:
 
     def close(self) -> None:
         self._patience.close()
+        self._table.close()
 
 
 def _compiled(key: str, pattern: str) -> re.Pattern[str]:
@@ -256,14 +274,12 @@ def _compiled(key: str, pattern: str) -> re.Pattern[str]:
         raise ConfigError(f"collectors.filesystem.{key}: {error}") from None
 
 
-def _source(host: HostFS) -> str:
+def _table(host: HostFS) -> Watched:
     """The mounts of the host rather than our own: the first process is in the host's namespace."""
     try:
-        host.read("proc/1/mountinfo")
+        return host.watched("proc/1/mountinfo")
     except (FileNotFoundError, PermissionError):  # /proc is mounted with hidepid
-        host.read("proc/self/mountinfo")
-        return "proc/self/mountinfo"
-    return "proc/1/mountinfo"
+        return host.watched("proc/self/mountinfo")
 
 
 def parse_mounts(text: bytes) -> list[Mount]:

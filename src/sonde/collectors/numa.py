@@ -14,7 +14,6 @@ import re
 from operator import mul
 from typing import ClassVar, NamedTuple
 
-from sonde.config import NoKeys
 from sonde.errors import ParseError, Unavailable
 from sonde.hostfs import HostFile, HostFS
 from sonde.model import EMPTY_LAYOUT, Kind, Labels, Layout, MetricSpec, Reading, Unit
@@ -59,12 +58,16 @@ class Field(NamedTuple):
     factor: int
 
 
+class NumaConfig(NamedTuple):
+    single_node: bool = False  # also where one node is all: /proc/meminfo and /proc/vmstat have its numbers
+
+
 class NumaCollector:
-    Config: ClassVar[type] = NoKeys
+    Config: ClassVar[type] = NumaConfig
     metrics: ClassVar[tuple[MetricSpec, ...]] = (*_SPECS.values(), *_COUNTS.values())
     blocks: ClassVar[bool] = False
 
-    def __init__(self, host: HostFS, config: NoKeys) -> None:
+    def __init__(self, host: HostFS, config: NumaConfig) -> None:
         self._host = host
         self._files: list[HostFile] = []
         self._nodes: list[str] = []
@@ -75,6 +78,11 @@ class NumaCollector:
             self._online = host.record(f"{_DIRECTORY}/online")
         except FileNotFoundError:
             raise Unavailable(f"no /{_DIRECTORY}/online: this kernel is built without CONFIG_NUMA") from None
+        if not config.single_node and self._online.read().strip().isdigit():
+            raise Unavailable(
+                "this host has one memory node: the memory and vmstat collectors have its numbers",
+                hint="collectors.numa.single_node = true reads it all the same",
+            )
         self._known_online = b""
 
     def collect(self) -> Reading:

@@ -125,11 +125,12 @@ class Assembly:
         self._enricher = Enricher(config.daemon.labels)
         self.outlets = tuple(outlets)
         self.absent: list[Absent] = []
+        self._stopping = False
         self._retries: list[Plan] = []
         plans = plan_collectors(config)
         built = [runner for plan in plans if (runner := self._build(plan))]
         shared = [runner for runner in built if not runner.collector.blocks]
-        self.samplers = [Sampler("host", shared, self.deliver, clock)] if shared else []
+        self.samplers = [Sampler("host", shared, self.deliver, clock, self._set_apart)] if shared else []
         self.samplers += [self._own(runner) for runner in built if runner.collector.blocks]
         for outlet in self.outlets:
             outlet.pace(min((runner.period_ns for runner in built), default=NS), _OUTLET_PHASE_NS)
@@ -157,6 +158,13 @@ class Assembly:
 
     def _own(self, runner: Runner) -> Sampler:
         return Sampler(runner.name, [runner], self.deliver, self._clock)
+
+    def _set_apart(self, runner: Runner) -> None:
+        """Called by the shared sampling thread, which has just let go of the runner."""
+        sampler = self._own(runner)
+        self.samplers.append(sampler)
+        if not self._stopping:
+            sampler.start()
 
     def _introduce(self) -> None:
         """Let the collector of the daemon itself see what it reports on."""
@@ -201,6 +209,7 @@ class Assembly:
     def stop(self, deadline: float) -> bool:
         """End sampling, flush the sinks, all within `deadline` seconds. False when something hung."""
         until = time.monotonic() + deadline
+        self._stopping = True
         # All are asked before any is waited for, so that one that hangs takes its own time only.
         for sampler in self.samplers:
             sampler.ask_to_stop()

@@ -15,13 +15,20 @@ log = logging.getLogger(__name__)
 _LONGEST_NS = 3600 * NS  # sleep no longer than this in one go: sem_timedwait has a largest time-out
 
 Deliver = Callable[[Sequence[Frame]], None]
+Release = Callable[[Runner], None]
 
 
 class Sampler:
-    """Owns one thread. The pseudo-file readers share one sampler; a collector that can block has one of its own."""
+    """Owns one thread. The pseudo-file readers share one sampler; a collector that can block has one of its own.
 
-    def __init__(self, name: str, runners: Sequence[Runner], deliver: Deliver, clock: Clock) -> None:
+    A shared sampler gives a runner away through `release` when its collector has become one that can block.
+    """
+
+    def __init__(
+        self, name: str, runners: Sequence[Runner], deliver: Deliver, clock: Clock, release: Release | None = None
+    ) -> None:
         self.name = name
+        self._release = release
         self.runners = tuple(runners)
         self._deliver = deliver
         self._clock = clock
@@ -48,12 +55,19 @@ class Sampler:
                 frame = runner.tick()
                 if frame is not None:
                     frames.append(frame)
+                if self._release is not None and runner.collector.blocks:
+                    self._let_go(runner, self._release)
             if runner.due_ns < next_due:
                 next_due = runner.due_ns
         self.wakeups += 1
         if frames:
             self._deliver(frames)
         return next_due - monotonic_ns()
+
+    def _let_go(self, runner: Runner, release: Release) -> None:
+        self.runners = tuple(other for other in self.runners if other is not runner)
+        log.info("collector %s gets a thread of its own: from now on it reads what can hang", runner.name)
+        release(runner)
 
     def stop(self, timeout: float) -> bool:
         """End the thread; False when it hangs in a collector. A hung thread is left alone."""

@@ -338,6 +338,31 @@ def test_local_mounts_need_no_thread(scratch: Callable[[str], HostFS]) -> None:
     assert threading.active_count() == before
 
 
+def test_where_all_mounts_are_local_the_collector_shares_a_thread(scratch: Callable[[str], HostFS]) -> None:
+    local = FilesystemCollector(Server(scratch("vm").root), FilesystemConfig())
+    remote = FilesystemCollector(Server(scratch("big").root), FilesystemConfig())
+
+    assert (local.blocks, remote.blocks) == (False, True)
+
+
+def test_a_mount_that_can_hang_is_not_asked_in_a_shared_thread(scratch: Callable[[str], HostFS]) -> None:
+    host = Server(scratch("vm").root)
+    collector = FilesystemCollector(host, FilesystemConfig())
+    alone = measured(collector.collect())
+    with open(host.path("proc/1/mountinfo"), "a", encoding="ascii") as file:
+        file.write("96 27 0:52 / /nas rw - nfs4 nas:/home rw\n")
+    asked_before = len(host.asked)
+    first = collector.collect()
+    asked_shared = host.asked[asked_before:]
+    second = collector.collect()
+    collector.close()
+
+    assert "/nas" not in asked_shared
+    assert collector.blocks
+    assert measured(first) == alone
+    assert measured(second) == alone | {("nas:/home", "/nas", "nfs4")}
+
+
 def test_the_helper_thread_is_reused_and_ends_with_the_collector(server: Server) -> None:
     before = threading.active_count()
     collector = FilesystemCollector(server, FilesystemConfig())

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonde.collectors.numa import NumaCollector, parse_meminfo, parse_numastat
-from sonde.config import NoKeys
+from sonde.collectors.numa import NumaCollector, NumaConfig, parse_meminfo, parse_numastat
 from sonde.errors import ParseError, Unavailable
 from sonde.hostfs import HostFile, HostFS
 from sonde.model import Kind, Reading, Unit, Value
@@ -56,7 +55,7 @@ class HostOfALeavingNode(HostFS):
 
 
 def test_memory_is_in_bytes_per_node(captured: Callable[[str], HostFS]) -> None:
-    values = by_series(NumaCollector(captured("big"), NoKeys()).collect())
+    values = by_series(NumaCollector(captured("big"), NumaConfig(single_node=True)).collect())
 
     assert values["node_memory_numa_MemTotal", "0"] == 792274944 * 1024
     assert values["node_memory_numa_MemTotal", "1"] == 792498564 * 1024
@@ -65,7 +64,7 @@ def test_memory_is_in_bytes_per_node(captured: Callable[[str], HostFS]) -> None:
 
 
 def test_huge_pages_are_a_number(captured: Callable[[str], HostFS]) -> None:
-    reading = NumaCollector(captured("big"), NoKeys()).collect()
+    reading = NumaCollector(captured("big"), NumaConfig(single_node=True)).collect()
 
     units = {spec.name: spec.unit for spec, _ in reading.layout}
 
@@ -75,7 +74,7 @@ def test_huge_pages_are_a_number(captured: Callable[[str], HostFS]) -> None:
 
 
 def test_allocations_are_counters(captured: Callable[[str], HostFS]) -> None:
-    reading = NumaCollector(captured("big"), NoKeys()).collect()
+    reading = NumaCollector(captured("big"), NumaConfig(single_node=True)).collect()
 
     counters = {spec.name for spec, _ in reading.layout if spec.kind is Kind.COUNTER}
 
@@ -87,7 +86,7 @@ def test_allocations_are_counters(captured: Callable[[str], HostFS]) -> None:
 
 
 def test_every_line_of_both_hosts_is_declared(captured: Callable[[str], HostFS]) -> None:
-    layouts = [NumaCollector(captured(name), NoKeys()).collect().layout for name in ("vm", "big")]
+    layouts = [NumaCollector(captured(name), NumaConfig(single_node=True)).collect().layout for name in ("vm", "big")]
 
     assert {spec for layout in layouts for spec, _ in layout} <= set(NumaCollector.metrics)
     assert [len(layout) for layout in layouts] == [42, 84]
@@ -95,7 +94,7 @@ def test_every_line_of_both_hosts_is_declared(captured: Callable[[str], HostFS])
 
 def test_a_node_that_goes_offline_and_comes_back_changes_the_layout(scratch: Callable[[str], HostFS]) -> None:
     host = scratch("big")
-    collector = NumaCollector(host, NoKeys())
+    collector = NumaCollector(host, NumaConfig(single_node=True))
     before = collector.collect()
     os.rename(host.path(f"{NODES}/node1"), host.path("away"))
     Path(host.path(f"{NODES}/online")).write_text("0\n")
@@ -111,7 +110,7 @@ def test_a_node_that_goes_offline_and_comes_back_changes_the_layout(scratch: Cal
 
 
 def test_a_node_that_goes_between_two_reads_is_left_out(scratch: Callable[[str], HostFS]) -> None:
-    collector = NumaCollector(HostOfALeavingNode(scratch("big").root), NoKeys())
+    collector = NumaCollector(HostOfALeavingNode(scratch("big").root), NumaConfig(single_node=True))
 
     assert nodes(collector.collect()) == {"0"}
 
@@ -120,14 +119,14 @@ def test_ten_nodes_are_in_the_order_of_their_numbers(scratch: Callable[[str], Ho
     host = scratch("big")
     shutil.copytree(host.path(f"{NODES}/node1"), host.path(f"{NODES}/node10"))
 
-    reading = NumaCollector(host, NoKeys()).collect()
+    reading = NumaCollector(host, NumaConfig(single_node=True)).collect()
 
     assert [labels[0] for spec, labels in reading.layout if spec.name.endswith("MemFree")] == ["0", "1", "10"]
 
 
 def test_a_counter_that_steps_back_is_passed_on(scratch: Callable[[str], HostFS]) -> None:
     host = scratch("big")
-    collector = NumaCollector(host, NoKeys())
+    collector = NumaCollector(host, NumaConfig(single_node=True))
     before = collector.collect()
     path = Path(host.path(f"{NODES}/node1/numastat"))
     path.write_text(path.read_text().replace("numa_miss 120394", "numa_miss 4"))
@@ -140,7 +139,7 @@ def test_a_counter_that_steps_back_is_passed_on(scratch: Callable[[str], HostFS]
 
 def test_a_kernel_without_numa_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="CONFIG_NUMA"):
-        NumaCollector(HostFS(str(tmp_path)), NoKeys())
+        NumaCollector(HostFS(str(tmp_path)), NumaConfig(single_node=True))
 
 
 @pytest.mark.parametrize("text", [b"MemTotal: 5 kB\n", b"Node 0 MemTotal: 5 MB\n", MEMINFO + MEMINFO])
@@ -173,7 +172,7 @@ def test_any_text_gives_values_or_a_parse_error(
     (node.parent / "online").write_text("0\n")
     (node / "meminfo").write_bytes(MEMINFO)
     (node / "numastat").write_bytes(NUMASTAT)
-    collector = NumaCollector(HostFS(str(tmp_path_factory.getbasetemp() / "numa")), NoKeys())
+    collector = NumaCollector(HostFS(str(tmp_path_factory.getbasetemp() / "numa")), NumaConfig(single_node=True))
     reading = collector.collect()
     (node / "meminfo").write_bytes(meminfo)
     (node / "numastat").write_bytes(numastat)
@@ -184,3 +183,10 @@ def test_any_text_gives_values_or_a_parse_error(
         pass
 
     assert len(reading.values) == len(reading.layout)
+
+
+def test_a_single_node_is_left_to_the_memory_collector(captured: Callable[[str], HostFS]) -> None:
+    with pytest.raises(Unavailable, match="one memory node"):
+        NumaCollector(captured("vm"), NumaConfig())
+
+    assert NumaCollector(captured("big"), NumaConfig()).collect().values

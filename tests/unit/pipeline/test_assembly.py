@@ -100,15 +100,33 @@ def test_a_source_that_comes_later_is_picked_up_when_told_to_retry(tmp_path: Pat
 
 
 def test_a_collector_that_can_block_has_a_thread_of_its_own(captured: Callable[[str], HostFS]) -> None:
-    config = configured({"daemon": {"collectors": ["load", "memory", "filesystem"]}})
+    config = configured({"daemon": {"collectors": ["cpu", "memory", "filesystem"]}})
 
-    assembly = Assembly(config, captured("vm"), SystemClock(), [])
+    assembly = Assembly(config, captured("big"), SystemClock(), [])
 
-    assert [[runner.name for runner in sampler.runners] for sampler in assembly.samplers] == [
-        ["load", "memory"],
-        ["filesystem"],
-    ]
+    assert threads(assembly) == [["cpu", "memory"], ["filesystem"]]
     assembly.stop(1)
+
+
+def test_a_collector_that_becomes_able_to_block_moves_to_a_thread_of_its_own(scratch: Callable[[str], HostFS]) -> None:
+    host = scratch("vm")
+    config = configured({"daemon": {"period": "20ms", "collectors": ["load", "filesystem"]}})
+    ring = Ring()
+    assembly = Assembly(config, host, SystemClock(), [Outlet("ring", ring)])
+    before = threads(assembly)
+    assembly.start()
+    with open(host.path("proc/1/mountinfo"), "a", encoding="ascii") as file:
+        file.write("96 27 0:52 / /nas rw - nfs4 nas:/home rw\n")
+    until = time.monotonic() + 10
+    while threads(assembly) == before and time.monotonic() < until:
+        time.sleep(0.01)
+
+    assert (before, threads(assembly)) == ([["load", "filesystem"]], [["load"], ["filesystem"]])
+    assert assembly.stop(1)
+
+
+def threads(assembly: Assembly) -> list[list[str]]:
+    return [[runner.name for runner in sampler.runners] for sampler in assembly.samplers]
 
 
 def test_constant_labels_reach_every_sink(captured: Callable[[str], HostFS]) -> None:
