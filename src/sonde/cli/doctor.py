@@ -41,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if not os.path.isdir(os.path.join(args.root, "proc")):
+        raise Unavailable(f"{args.root} has no proc directory", hint="give the directory that holds the host's /proc")
     findings = [*check_host(args), *check_collectors(HostFS(args.root))]
     if args.json:
         print(json.dumps([finding._asdict() for finding in findings], indent=2))

@@ -71,16 +71,12 @@ def _unknown(name: str) -> int:
 
 def parser_of(name: str):  # type: ignore[no-untyped-def]  # argparse is imported here, not for --help
     """The argument parser of one command and the module that runs it."""
-    import argparse
     from importlib import import_module
 
+    from sonde.cli.arguments import Parser
+
     module = import_module(COMMANDS[name][0])
-    parser = argparse.ArgumentParser(
-        prog=f"sonde {name}",
-        description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"exit codes: {_EXIT_CODES}",
-    )
+    parser = Parser(prog=f"sonde {name}", description=module.__doc__, epilog=f"exit codes: {_EXIT_CODES}")
     module.add_arguments(parser)
     return parser, module
 

@@ -84,3 +84,17 @@ def test_bash_completes_what_is_begun() -> None:
     ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30)
 
     assert ended.stdout.strip() == "status"
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(["daemon", "--colectors", "cpu"], "--collectors"), (["config", "check", "--jsn"], "--json")],
+)
+def test_a_mistyped_option_gets_the_one_that_was_meant(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+
+    assert ended.value.code == 2
+    assert f"did you mean {meant}?" in capsys.readouterr().err
