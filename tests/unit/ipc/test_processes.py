@@ -1,0 +1,200 @@
+"""The table of processes: who they are, when they go, what they are handed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sonde.agent import wire
+from sonde.hostfs import HostFS
+from sonde.ipc.endpoint import Endpoint, Sender
+from sonde.ipc.processes import Process, Processes
+
+if TYPE_CHECKING:
+    from tests.conftest import RunningLoop
+
+# A client in a process of its own: asks once for each line it is given, and prints what it gets.
+CLIENT = """
+import os, socket, sys
+from sonde.agent import wire
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+sock.bind(b"\\0sonde-test-client-%d\\0" % os.getpid())
+sock.settimeout(5)
+for line in sys.stdin:
+    kinds, job_id, *pids = map(int, line.split())
+    sock.sendto(wire.pack_request(wire.Request(kinds, job_id, tuple(pids) or (os.getpid(),))), sys.argv[1].encode())
+    print(repr(wire.parse_config(wire.parse(sock.recv(65536))[1])), flush=True)
+"""
+
+
+class Place:
+    def __init__(self, loop: RunningLoop) -> None:
+        self.loop = loop
+        self.events: list[tuple[str, int]] = []
+        self.processes = Processes(
+            loop,
+            HostFS(),
+            arrived=lambda process: self.events.append(("arrived", process.pid)),
+            departed=lambda process: self.events.append(("departed", process.pid)),
+        )
+        self.endpoint = Endpoint(loop, self.processes.handle)
+        self.address = f"\0sonde-test-{uuid.uuid4().hex}\0"
+        self.clients: list[subprocess.Popen[str]] = []
+        loop.call(lambda: self.endpoint.listen(self.address.encode()))
+
+    def client(self) -> subprocess.Popen[str]:
+        # An argument cannot hold a NUL: the client is given the name without them.
+        code = CLIENT.replace("sys.argv[1].encode()", repr(self.address.encode()))
+        child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.clients.append(child)
+        return child
+
+    def ask(self, child: subprocess.Popen[str], *numbers: int) -> str:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(" ".join(map(str, numbers)) + "\n")
+        child.stdin.flush()
+        answer: str = eval(child.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        self.loop.call(self.endpoint.close)
+        self.loop.call(self.processes.close)
+        for child in self.clients:
+            child.kill()
+            child.communicate()
+
+
+@pytest.fixture
+def place(loop: RunningLoop) -> Iterator[Place]:
+    found = Place(loop)
+    yield found
+    found.close()
+
+
+def until(condition: Callable[[], bool], seconds: float = 5) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_the_first_request_registers_a_process_under_its_real_pid(place: Place) -> None:
+    child = place.client()
+    answer = place.ask(child, 3, 77, 5, 1)  # in its container it is pid 5
+
+    process = place.processes.get(child.pid)
+    assert answer == ""
+    assert process is not None
+    assert (process.pid, process.names, process.own_name, process.slurm_id) == (child.pid, (5, 1), 5, 77)
+    assert (process.uid, process.kinds, process.polls) == (os.getuid(), 3, 1)
+    assert process.started > 0
+
+
+def test_a_process_leaves_the_table_within_a_second_of_its_exit(place: Place) -> None:
+    child = place.client()
+    place.ask(child, 3, 0)
+    begun = time.monotonic()
+    child.kill()
+    until(lambda: not len(place.processes), 1)
+
+    assert time.monotonic() - begun < 1
+    assert place.events == [("arrived", child.pid), ("departed", child.pid)]
+
+
+def test_what_is_offered_is_delivered_once_and_only_to_a_poll_that_takes_it(place: Place) -> None:
+    child = place.client()
+    place.ask(child, 3, 0)
+    process = place.processes.get(child.pid)
+    assert process is not None
+    process.offer = lambda asked: f"PID={asked.pid}"
+
+    answers = [place.ask(child, kinds, 0) for kinds in (1, 0, 3, 3)]
+
+    assert answers == ["", "", f"PID={child.pid}", ""]
+
+
+def test_pids_choose_a_process_or_the_children_of_an_ancestor(place: Place) -> None:
+    one, two, other = place.client(), place.client(), place.client()
+    place.ask(one, 3, 7, 100, 50, 10)
+    place.ask(two, 3, 7, 101, 50, 10)
+    place.ask(other, 3, 8, 200, 60, 10)
+
+    def chosen(job_id: int, *pids: int) -> list[int]:
+        return [process.pid for process in place.processes.matching(job_id, pids)]
+
+    assert chosen(7, 0) == chosen(7) == chosen(7, 50) == [one.pid, two.pid]
+    assert chosen(7, 101) == chosen(7, two.pid) == [two.pid]
+    assert chosen(8, 10) == [other.pid]
+    assert chosen(7, 60) == chosen(9) == chosen(0) == []
+
+
+def test_a_process_may_introduce_itself_with_its_device(place: Place) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(f"\0sonde-test-{uuid.uuid4().hex}\0")
+        sock.settimeout(5)
+        counts = []
+        for gpu in (0, 0, 1):
+            sock.sendto(wire.pack_context(wire.Context(gpu, os.getpid(), 9)), place.address)
+            counts.append(wire.parse_count(wire.parse(sock.recv(1000))[1]))
+
+    assert counts == [1, 1, 1]
+    assert len(place.processes) == 1
+
+
+def test_a_user_cannot_fill_the_table_for_others(loop: RunningLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sonde.ipc.processes._USER_LIMIT", 3)
+    processes = Processes(loop, HostFS())
+    request = wire.pack_request(wire.Request(3, 0, (1,)))[40:]
+
+    def flood() -> list[int]:
+        for number in range(5):
+            processes.handle(Sender(0, 1000, 1000, b"\0a%d\0" % number), wire.REQUEST, request)
+        first = len(processes)
+        processes.handle(Sender(0, 1001, 1001, b"\0b\0"), wire.REQUEST, request)
+        return [first, len(processes), processes.refused]
+
+    assert loop.call(flood) == [3, 4, 2]
+    loop.call(processes.close)
+
+
+def test_an_invisible_process_is_forgotten_when_it_is_silent(
+    loop: RunningLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sonde.ipc.processes._KEPT_NS", 200_000_000)
+    gone: list[Process] = []
+    processes = Processes(loop, HostFS(), departed=gone.append)
+    request = wire.pack_request(wire.Request(3, 0, (1,)))[40:]
+    loop.call(lambda: processes.handle(Sender(0, 1000, 1000, b"\0a\0"), wire.REQUEST, request))
+
+    assert len(processes) == 1
+    until(lambda: not len(processes))
+    assert len(gone) == 1
+    loop.call(processes.close)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(kind=st.sampled_from([b"req", b"ctxt", b"data", b"x"]), payload=st.binary(max_size=200))
+def test_any_payload_gives_an_answer_or_a_wire_error(loop: RunningLoop, kind: bytes, payload: bytes) -> None:
+    processes = Processes(loop, HostFS())
+
+    def ask() -> bytes | None:
+        try:
+            return processes.handle(Sender(0, 1000, 1000, b"\0a\0"), kind, payload)
+        except wire.WireError:
+            return None
+        finally:
+            processes.close()
+
+    answer = loop.call(ask)
+    assert answer is None or wire.parse(answer)[0] == kind
