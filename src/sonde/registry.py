@@ -41,6 +41,8 @@ SINKS: dict[str, str] = {
 
 SCHEDULERS: dict[str, str] = {
     "slurm": "sonde.schedulers.slurm:SlurmScheduler",
+    "pbs": "sonde.schedulers.pbs:PbsScheduler",
+    "oar": "sonde.schedulers.oar:OarScheduler",
     "local": "sonde.schedulers.local:LocalScheduler",
 }
 

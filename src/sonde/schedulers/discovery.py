@@ -1,8 +1,9 @@
-"""Which processes of this host belong to which job, step and rank, from /proc/PID/cgroup and /proc/PID/environ.
+"""Which processes of this host belong to which job, step and rank, from /proc/PID/{cgroup,environ,stat}.
 
 A scan looks only at processes that are new since the last one, forks nothing and keeps of an environment only what the
 schedulers ask for. The cgroup comes first: everyone may read it, and a user cannot set it. An environment that may not
-be read is counted as denied.
+be read is counted as denied. Where the batch system goes by sessions, a process that says nothing of a job belongs to
+the one that has its session.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from sonde.errors import ParseError
 from sonde.hostfs import HostFS
-from sonde.schedulers import cgroupfs
+from sonde.schedulers import cgroupfs, hostlist
 from sonde.schedulers.job import (
     NO_RANK,
     RANK_MARKS,
@@ -31,6 +32,9 @@ _AT_ONCE = 500  # new processes looked at in one scan: at 40 µs each this keeps
 _REMEMBERED = 10_000  # cgroup paths whose meaning is kept
 _NOBODY = JobId("", "")
 _NOT_A_RANK = ("batch", "extern", "interactive")
+# The batch system's own helpers sit in a job's cgroup under a system account: oarexec as oar, slurmstepd as root.
+# Accounts of people begin here (login.defs(5), UID_MIN).
+_FIRST_USER = 1000
 
 
 class Process(NamedTuple):
@@ -44,13 +48,14 @@ class Process(NamedTuple):
 class Found:
     """A job on this host. `cgroups` are the job's own directories by controller, `leaves` those of its tasks."""
 
-    __slots__ = ("cgroups", "job", "leaves", "processes")
+    __slots__ = ("cgroups", "job", "leaves", "processes", "uid_told")
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.processes: dict[int, Process] = {}
         self.cgroups: dict[str, str] = {}
         self.leaves: set[str] = set()  # in the v1 memory hierarchy
+        self.uid_told = False
 
     def ranks(self) -> list[Process]:
         """One process per step and rank: the first started, the top of the rank's tree. Its children inherit RANK."""
@@ -82,6 +87,9 @@ class Discovery:
         self._denied: set[int] = set()
         self._unfinished = False
         self._changed = False
+        self._by_session = {scheduler.name for scheduler in schedulers if scheduler.by_session}
+        self._node_files = {scheduler.name: scheduler.node_files for scheduler in schedulers}
+        self._sessions: dict[int, JobId] = {}
         self._owners: dict[int, JobId] = {}
         self.jobs: dict[JobId, Found] = {}
 
@@ -112,6 +120,7 @@ class Discovery:
         self._pids.again(once_more)
         if self._changed:
             self.jobs = {key: found for key, found in self.jobs.items() if found.processes}
+            self._sessions = {session: key for session, key in self._sessions.items() if key in self.jobs}
         return self._changed
 
     def close(self) -> None:
@@ -154,31 +163,78 @@ class Discovery:
             job = told
         elif told is not None and told.key == job.key:
             job = job.completed(told)
+        if job is None and self._sessions:
+            job = self._job_of_session(pid)
         if job is None:
             return False
         self._add(pid, job, environ, inside)
         return True
 
     def _add(self, pid: int, job: Job, environ: Environ, inside: list[tuple[str, str, Job]]) -> None:
-        start = parse_start(self._host.read(f"proc/{pid}/stat"))
+        session, start = parse_stat(self._host.read(f"proc/{pid}/stat"))
         if job.step in _NOT_A_RANK:
             # Slurm sets SLURM_PROCID=0 in a batch script too. A RANK that torchrun set there counts.
             environ = {name: value for name, value in environ.items() if not name.startswith("SLURM_")}
-        if job.uid is None:
-            job = job._replace(uid=self._uid(pid))
         process = Process(pid, start, job.step, job.task, rank_from_environ(environ))
         found = self.jobs.get(job.key)
         if found is None:
-            found = self.jobs[job.key] = Found(job)
+            found = self.jobs[job.key] = Found(self._with_nodes(job))
         else:
             found.job = found.job.completed(job)
+        if not found.uid_told:
+            self._note_uid(found, job.uid, pid)
+        if job.id.scheduler in self._by_session:
+            self._note_session(session, pid, job.key)
         found.processes[pid] = process
         self._owners[pid] = job.key
+        self._denied.discard(pid)
         self._changed = True
         for name, path, owner in inside:
             found.cgroups.setdefault(name, owner.cgroup)
             if name == "memory":
                 found.leaves.add(path)
+
+    def _note_uid(self, found: Found, told: int | None, pid: int) -> None:
+        """Take the user from the batch system's word, else from the first process that is a person's."""
+        known = found.job.uid
+        if told is not None:
+            found.job, found.uid_told = found.job._replace(uid=told), True
+        elif known is None or known < _FIRST_USER:
+            uid = self._uid(pid)
+            if known is None or (uid is not None and uid >= _FIRST_USER):
+                found.job = found.job._replace(uid=uid)
+
+    def _note_session(self, session: int, pid: int, key: JobId) -> None:
+        """A session is a job's if its leader is: one exported variable does not make a job of a login session.
+
+        A member speaks for a leader that has ended. Session 0 is one of another namespace.
+        """
+        if session and (session == pid or not self._host.exists(f"proc/{session}")):
+            self._sessions.setdefault(session, key)
+
+    def _job_of_session(self, pid: int) -> Job | None:
+        """The job whose session a process shares that says nothing of a job itself."""
+        session, _ = parse_stat(self._host.read(f"proc/{pid}/stat"))
+        if session == pid:
+            # It has left its session, or has the id of a leader that is gone. No id is given out while a session
+            # has it (kernel/pid.c), so nobody is left of that one.
+            self._sessions.pop(session, None)
+            return None
+        found = self.jobs.get(self._sessions.get(session, _NOBODY))
+        return None if found is None else found.job._replace(step="", task="")
+
+    def _with_nodes(self, job: Job) -> Job:
+        """The job with the hosts its batch system wrote down. The path a process' environment names is not followed:
+
+        it could be any file of any user, and we may be root.
+        """
+        for pattern in self._node_files.get(job.id.scheduler, ()) if not job.nodes else ():
+            try:
+                text = self._host.text(pattern.format(id=job.key.text))
+                return job._replace(nodes=tuple(hostlist.parse_node_file(text)))
+            except (OSError, ParseError):
+                continue  # another spool directory, or a job whose file is on its first node only
+        return job
 
     def _uid(self, pid: int) -> int | None:
         """The real user of a process: the first number behind `Uid:` in /proc/PID/status."""
@@ -222,9 +278,13 @@ def _deepest(jobs: list[Job]) -> Job | None:
     return max(jobs, key=lambda job: (bool(job.step), bool(job.task)), default=None)
 
 
-def parse_start(text: bytes) -> int:
-    """The start time of /proc/PID/stat, in clock ticks since boot. The name before it may contain anything."""
+def parse_stat(text: bytes) -> tuple[int, int]:
+    """Session and start time (clock ticks since boot) of /proc/PID/stat. The name before them may contain anything.
+
+    4711 (python) S 4700 4711 4711 ...: after the name state, parent, process group, session, and as the 20th the start
+    """
     try:
-        return int(text[text.rindex(b")") + 2 :].split(None, 20)[19])
+        fields = text[text.rindex(b")") + 2 :].split(None, 20)
+        return int(fields[3]), int(fields[19])
     except (ValueError, IndexError):
         raise ParseError("/proc/PID/stat", text) from None

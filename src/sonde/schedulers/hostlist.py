@@ -16,6 +16,7 @@ LIMIT = 1_000_000  # names in one list; beyond it is a typing error, not a clust
 _ITEM = re.compile(r"(?:[^\[\],\s]|\[[0-9,-]+\])+")
 _PART = re.compile(r"\[([0-9,-]+)\]|([^\[\]]+)")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_NAME = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]{0,252}")
 _LAST_NUMBER = re.compile(r"(.*?)([0-9]{1,18})([^0-9]*)", re.DOTALL)
 
 
@@ -59,6 +60,21 @@ def _numbers(inside: str, text: str) -> list[str]:
             raise ParseError("host list", text)
         numbers += [f"{number:0{len(low)}d}" for number in range(int(low), int(high) + 1)]
     return numbers
+
+
+def parse_node_file(text: str) -> list[str]:
+    """The hosts of a node file (PBS_NODEFILE, OAR_NODEFILE, a machine file): one line per slot, each host once.
+
+    Behind the name there may be more (`n1 slots=8`, `n1:8`); a line may be a list; `#` begins a comment.
+    """
+    hosts: dict[str, None] = {}
+    for line in text.splitlines():
+        words = line.partition("#")[0].split()
+        if words:
+            hosts.update(dict.fromkeys(expand(words[0].partition(":")[0])))
+    if not all(_NAME.fullmatch(host) for host in hosts):
+        raise ParseError("node file", text)
+    return list(hosts)
 
 
 def compress(hosts: Iterable[str]) -> str:

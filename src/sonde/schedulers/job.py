@@ -43,11 +43,17 @@ class Job(NamedTuple):
     account: str = ""
     nodes: tuple[str, ...] = ()
     cgroup: str = ""  # the job's directory, when it was recognised by its cgroup
+    walltime_seconds: int | None = None  # how long it may run
 
     @property
     def key(self) -> JobId:
         """The same for every process of the job, whatever it was recognised by."""
         return JobId(self.id.scheduler, self.raw_id or self.id.text)
+
+    def runs_on(self, host: str) -> bool:
+        """Batch systems and kernels differ in whether a node's name has its domain."""
+        short = host.partition(".")[0]
+        return any(node.partition(".")[0] == short for node in self.nodes)
 
     def completed(self, other: Job) -> Job:
         """This job with what only the other knows. An array's id is preferred to the bare number."""
@@ -62,6 +68,7 @@ class Job(NamedTuple):
             account=self.account or other.account,
             nodes=self.nodes or other.nodes,
             cgroup=self.cgroup or other.cgroup,
+            walltime_seconds=other.walltime_seconds if self.walltime_seconds is None else self.walltime_seconds,
         )
 
 
@@ -70,11 +77,15 @@ class Scheduler(Protocol):
 
     `environ_marks`: a process whose environment contains none of these bytes is not asked about.
     `cgroup_parents`: shell patterns, relative to a hierarchy, of the directories in which job directories appear.
+    `by_session`: a process that shares its session with a process of a job belongs to that job.
+    `node_files`: where the batch system itself, not the user, writes the hosts of the job `{id}`, relative to the root.
     """
 
     name: ClassVar[str]
     environ_marks: ClassVar[tuple[bytes, ...]]
     cgroup_parents: ClassVar[tuple[str, ...]]
+    by_session: ClassVar[bool]
+    node_files: ClassVar[tuple[str, ...]]
 
     def job_from_environ(self, environ: Environ) -> Job | None: ...
     def job_from_cgroup(self, path: str) -> Job | None: ...
@@ -88,10 +99,20 @@ class Scheduler(Protocol):
 
 
 # In the order in which they are believed: torchrun sets RANK inside a task of srun, srun starts mpirun's daemons.
-GLOBAL_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+# PALS is HPE's launcher, common under PBS. PBS_TASKNUM and PBS_NODENUM are no ranks: the first counts whatever the
+# pbs_mom of a node has started, the batch script and mpirun's daemon among them, and all ranks below that daemon
+# inherit its number; the second counts hosts.
+GLOBAL_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PALS_RANKID")
+LOCAL_RANK = (
+    "LOCAL_RANK",
+    "SLURM_LOCALID",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "PALS_LOCAL_RANKID",
+)
 WORLD_SIZE = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-RANK_MARKS = (b"RANK=", b"SLURM_PROCID=")
+RANK_MARKS = (b"RANK=", b"SLURM_PROCID=", b"PALS_RANKID=")
 
 
 def rank_from_environ(environ: Environ) -> Rank:

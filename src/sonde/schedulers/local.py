@@ -19,6 +19,8 @@ class LocalScheduler:
     name: ClassVar[str] = "local"
     environ_marks: ClassVar[tuple[bytes, ...]] = tuple(f"{name}=".encode() for name in _NAMED)
     cgroup_parents: ClassVar[tuple[str, ...]] = ()
+    by_session: ClassVar[bool] = False
+    node_files: ClassVar[tuple[str, ...]] = ()
 
     def job_from_cgroup(self, path: str) -> Job | None:
         return None

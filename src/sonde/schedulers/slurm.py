@@ -47,6 +47,8 @@ class SlurmScheduler:
         "system.slice/slurmstepd.scope",
         "system.slice/*_slurmstepd.scope",
     )
+    by_session: ClassVar[bool] = False
+    node_files: ClassVar[tuple[str, ...]] = ()
 
     def job_from_cgroup(self, path: str) -> Job | None:
         if "/job_" not in path:

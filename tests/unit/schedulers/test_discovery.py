@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sonde.errors import ParseError
 from sonde.hostfs import HostFS
-from sonde.schedulers.discovery import Discovery, parse_start
+from sonde.schedulers.discovery import Discovery, parse_stat
 from sonde.schedulers.job import JobId, Rank, Scheduler
 from sonde.schedulers.local import LocalScheduler
 from sonde.schedulers.slurm import SlurmScheduler
@@ -164,6 +164,6 @@ def test_malformed_bytes_of_one_process_concern_only_that_process(
 @given(st.binary(max_size=100))
 def test_any_bytes_are_a_start_time_or_a_parse_error(text: bytes) -> None:
     try:
-        parse_start(text)
+        parse_stat(text)
     except ParseError:
         pass
