@@ -17,9 +17,12 @@ from sonde.hostfs import HostFS
 from sonde.schedulers.discovery import Discovery, parse_stat
 from sonde.schedulers.job import JobId, Rank, Scheduler
 from sonde.schedulers.local import LocalScheduler
+from sonde.schedulers.oar import OarScheduler
+from sonde.schedulers.pbs import PbsScheduler
 from sonde.schedulers.slurm import SlurmScheduler
 
-SCHEDULERS: tuple[Scheduler, ...] = (SlurmScheduler(), LocalScheduler())
+SCHEDULERS: tuple[Scheduler, ...] = (SlurmScheduler(), PbsScheduler(), OarScheduler(), LocalScheduler())
+PBS_JOB = JobId("pbs", "5.pbs")
 
 
 def discovered(host: HostFS) -> Discovery:
@@ -161,8 +164,144 @@ def test_malformed_bytes_of_one_process_concern_only_that_process(
     assert set(jobs[JobId("slurm", "9")].processes) == {6}
 
 
+class Node:
+    """A host whose processes are written one by one."""
+
+    def __init__(self, root: Path) -> None:
+        self.host = HostFS(str(root))
+        self._root = root
+        (root / "proc").mkdir()
+        (root / "proc/stat").write_text("processes 1\n")
+
+    def add(self, pid: int, *, session: int, environ: bytes = b"", cgroup: str = "0::/\n", uid: int = 1001) -> None:
+        directory = self._root / "proc" / str(pid)
+        directory.mkdir()
+        (directory / "cgroup").write_text(cgroup)
+        (directory / "environ").write_bytes(environ)
+        (directory / "stat").write_text(f"{pid} (x) S 1 5 {session} 0 -1 0 1 0 0 0 1 1 0 0 20 0 1 0 77 0 0\n")
+        (directory / "status").write_text(f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+
+    def remove(self, pid: int) -> None:
+        shutil.rmtree(self._root / "proc" / str(pid))
+
+    def write(self, path: str, text: str) -> None:
+        (self._root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self._root / path).write_text(text)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_a_process_without_its_environment_belongs_to_the_job_of_its_session(node: Node) -> None:
+    node.add(50, session=50, environ=b"PBS_JOBID=5.pbs\0PBS_TASKNUM=1\0")
+    node.add(51, session=50)  # cleared its environment
+    node.add(52, session=52)  # left the session
+    node.add(40, session=50)  # looked at before the leader
+
+    discovery = Discovery(node.host, SCHEDULERS)
+    discovery.scan()
+    first = set(discovery.jobs[PBS_JOB].processes)
+    discovery.scan()
+    discovery.close()
+
+    assert first == {50, 51}
+    assert set(discovery.jobs[PBS_JOB].processes) == {40, 50, 51}
+
+
+def test_a_variable_exported_in_a_login_session_does_not_make_a_job_of_it(node: Node) -> None:
+    node.add(30, session=30)  # the login shell
+    node.add(31, session=30, environ=b"PBS_JOBID=5.pbs\0")
+    node.add(32, session=30)
+
+    discovery = Discovery(node.host, SCHEDULERS)
+    discovery.scan()
+    discovery.scan()
+    discovery.close()
+
+    assert set(discovery.jobs[PBS_JOB].processes) == {31}
+
+
+def test_a_member_speaks_for_a_leader_that_has_ended(node: Node) -> None:
+    node.add(61, session=60, environ=b"PBS_JOBID=5.pbs\0")
+    node.add(62, session=60)
+
+    assert set(discovered(node.host).jobs[PBS_JOB].processes) == {61, 62}
+
+
+def test_the_id_of_a_session_that_ended_is_free_for_another(node: Node) -> None:
+    node.add(50, session=50, environ=b"PBS_JOBID=5.pbs\0")
+    node.add(70, session=70, environ=b"PBS_JOBID=5.pbs\0")
+    discovery = Discovery(node.host, SCHEDULERS)
+    discovery.scan()
+    node.remove(50)
+    discovery.scan()
+    node.add(50, session=50)
+    node.add(51, session=50)
+    discovery.scan()
+    discovery.scan()
+    discovery.close()
+
+    assert set(discovery.jobs[PBS_JOB].processes) == {70}
+
+
+def test_sessions_are_not_asked_about_where_the_batch_system_has_cgroups(node: Node) -> None:
+    node.add(50, session=50, cgroup="3:cpuset:/oar/ada_1\n")
+    node.add(51, session=50)
+
+    assert set(discovered(node.host).jobs[JobId("oar", "1")].processes) == {50}
+
+
+def test_a_process_joined_by_its_session_is_no_longer_denied(node: Node) -> None:
+    node.add(50, session=50, cgroup="1:cpu:/pbs_jobs.service/jobid/5.pbs\n")
+    node.add(51, session=50)
+    node.add(52, session=52)
+
+    discovery = discovered(HostOfAnother(node.host.root))
+
+    assert set(discovery.jobs[PBS_JOB].processes) == {50, 51}
+    assert discovery.denied == 1
+
+
+@pytest.mark.parametrize(
+    ("environ", "path", "key"),
+    [
+        (b"PBS_JOBID=5.pbs\0PBS_NODEFILE=/etc/secret\0", "var/spool/pbs/aux/5.pbs", PBS_JOB),
+        (b"OAR_JOB_ID=1\0OAR_NODEFILE=/etc/secret\0", "var/lib/oar/1", JobId("oar", "1")),
+    ],
+)
+def test_the_nodes_come_from_the_batch_systems_file_and_not_from_the_path_in_an_environment(
+    environ: bytes, path: str, key: JobId, node: Node
+) -> None:
+    node.write("etc/secret", "password\n")
+    node.add(50, session=50, environ=environ)
+    without = discovered(node.host).jobs[key].job.nodes
+    node.write(path, "n1\nn1\nn2\n")
+
+    assert without == ()
+    assert discovered(node.host).jobs[key].job.nodes == ("n1", "n2")
+
+
+@pytest.mark.parametrize("uids", [(105, 1001, 1002), (1001, 105, 1002)])
+def test_a_helper_of_the_batch_system_is_not_taken_for_the_user(uids: tuple[int, ...], node: Node) -> None:
+    for number, uid in enumerate(uids):
+        node.add(50 + number, session=50, cgroup="3:cpuset:/oar/ada_1\n", uid=uid)
+
+    assert discovered(node.host).jobs[JobId("oar", "1")].job.uid == 1001
+
+
+def test_the_batch_systems_word_on_the_user_outranks_its_processes(node: Node) -> None:
+    node.add(50, session=50, cgroup="0::/system.slice/slurmstepd.scope/job_8/step_0/slurm\n", uid=0)
+    told = b"SLURM_JOB_ID=8\0SLURM_PROCID=0\0SLURM_JOB_UID=1003\0"
+    node.add(51, session=51, cgroup="0::/system.slice/slurmstepd.scope/job_8/step_0/user/task_0\n", environ=told)
+    node.add(52, session=51, cgroup="0::/system.slice/slurmstepd.scope/job_8/step_0/user/task_0\n", uid=1001)
+
+    assert discovered(node.host).jobs[JobId("slurm", "8")].job.uid == 1003
+
+
 @given(st.binary(max_size=100))
-def test_any_bytes_are_a_start_time_or_a_parse_error(text: bytes) -> None:
+def test_any_bytes_are_a_session_and_a_start_time_or_a_parse_error(text: bytes) -> None:
     try:
         parse_stat(text)
     except ParseError:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonde.errors import ParseError
-from sonde.schedulers.hostlist import compress, expand
+from sonde.schedulers.hostlist import compress, expand, parse_node_file
 
 NAMES = st.from_regex(r"[a-z]{1,3}([0-9]{1,4})?(-[a-z]{1,2})?", fullmatch=True)
 
@@ -77,3 +77,22 @@ def test_any_text_is_a_list_or_a_parse_error(text: str) -> None:
 
     assert all(hosts)
     assert set(expand(compress(hosts))) == set(hosts)
+
+
+def test_a_node_file_has_a_line_per_slot_and_names_each_host_once() -> None:
+    assert parse_node_file("n2\nn2\nn1.example\n") == ["n2", "n1.example"]
+
+
+@pytest.mark.parametrize("text", ["root:$6$x:1\n$6$y", "n1;reboot", "-oProxyCommand=x", "n[", "n1,,n2"])
+def test_a_file_of_something_else_is_no_node_file(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_node_file(text)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_node_file_or_a_parse_error(text: str) -> None:
+    try:
+        hosts = parse_node_file(text)
+    except ParseError:
+        return
+    assert len(set(hosts)) == len(hosts)

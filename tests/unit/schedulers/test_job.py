@@ -17,6 +17,9 @@ from sonde.schedulers.job import Job, JobId, Rank, parse_environ, rank_from_envi
         ({"SLURM_PROCID": "2", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4", "OMPI_COMM_WORLD_RANK": "9"}, Rank(2, 0, 4)),
         ({"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "PMI_RANK": "7"}, Rank(5, 1, None)),
         ({"PMI_RANK": "7", "PMI_SIZE": "16"}, Rank(7, None, 16)),
+        ({"PMIX_RANK": "3", "PBS_TASKNUM": "1", "PBS_NODENUM": "0"}, Rank(3, None, None)),
+        ({"PALS_RANKID": "9", "PALS_LOCAL_RANKID": "1", "PBS_TASKNUM": "2"}, Rank(9, 1, None)),
+        ({"PBS_TASKNUM": "1", "PBS_NODENUM": "0"}, Rank()),
         ({"RANK": "x", "SLURM_PROCID": "2"}, Rank(2, None, None)),
         ({"RANK": "-1"}, Rank()),
         ({"RANK": "٣"}, Rank()),
@@ -46,3 +49,12 @@ def test_a_job_is_completed_by_what_another_source_knows() -> None:
 
     assert (job.id.text, job.user, job.uid, job.step, job.name) == ("76_4", "ada", 1000, "0", "train")
     assert job.key == by_cgroup.key == by_environ.key
+
+
+@pytest.mark.parametrize(
+    ("host", "runs"), [("n1", True), ("n1.example", True), ("n2", True), ("n", False), ("n11", False)]
+)
+def test_a_node_is_known_with_and_without_its_domain(host: str, runs: bool) -> None:
+    job = Job(JobId("pbs", "1.pbs"), nodes=("n1", "n2.example"))
+
+    assert job.runs_on(host) is runs
