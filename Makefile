@@ -24,7 +24,7 @@ run: $(VENV)/.run ## start the daemon here (state in ./var) and show a live line
 test: check real-programs ## set everything up and pass all tests
 	$(BIN)/python -m pytest -m "not long"
 
-test-long: $(VENV)/.dev real-programs ## the larger tests (10 minutes of soak)
+test-long: $(VENV)/.dev real-programs real-oar ## the larger tests (10 minutes of soak, a real OAR)
 	$(BIN)/python -m pytest -m long --timeout 1800
 
 check: $(VENV)/.dev ## format, lint, types, import contracts
@@ -36,6 +36,9 @@ check: $(VENV)/.dev ## format, lint, types, import contracts
 real-programs: # Prometheus, promtool, node_exporter and logrotate for the integration tests; root on Debian only
 	@sh tests/integration/install-real-programs
 
+real-oar: # OAR, PostgreSQL and sshd for tests/oar; root on Debian only
+	@sh tests/oar/install-real-programs
+
 bench: $(VENV)/.dev real-programs ## measure every bar; prints a table, keeps benchmarks/results.json
 	$(BIN)/python -m benchmarks $(BENCH)
 
@@ -45,4 +48,4 @@ docs: $(VENV)/.dev ## generate the reference of metrics, configuration and comma
 clean: ## remove what make has made
 	rm -rf $(VENV) var build dist benchmarks/build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: help run test test-long check real-programs bench docs clean
+.PHONY: help run test test-long check real-programs real-oar bench docs clean

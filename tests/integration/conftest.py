@@ -18,12 +18,12 @@ import pytest
 PATIENCE = 20.0  # seconds until a program must answer; the machine may be busy with other tests
 
 
-def require(program: str) -> str:
+def require(program: str, target: str = "real-programs") -> str:
     """The path of a program. Where it is not installed the test is skipped; under CI=true it fails."""
     path = shutil.which(program)
     if path is not None:
         return path
-    message = f"{program} is not installed; `make real-programs` installs it as root on Debian"
+    message = f"{program} is not installed; `make {target}` installs it as root on Debian"
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)
