@@ -37,6 +37,10 @@ class Reply(NamedTuple):
     body: bytes
 
 
+class TooLarge(ReadError):
+    """The server has more to say than is taken; asking for less helps."""
+
+
 class Url(NamedTuple):
     secure: bool
     address: Address
@@ -192,12 +196,12 @@ class _Stream:
         data = self._sock.recv(65536)
         self._data += data
         if len(self._data) > _LIMIT:
-            raise ReadError(f"{self._url}: a reply of more than {_LIMIT} bytes")
+            raise TooLarge(f"{self._url}: a reply of more than {_LIMIT} bytes")
         return bool(data)
 
     def _take(self, length: int, deadline: float) -> bytes:
         if length > _LIMIT:
-            raise ReadError(f"{self._url}: a reply of {length} bytes; the limit is {_LIMIT}")
+            raise TooLarge(f"{self._url}: a reply of {length} bytes; the limit is {_LIMIT}")
         parts, size = [self._data], len(self._data)
         while size < length:
             self._sock.settimeout(_left(deadline))
@@ -232,7 +236,7 @@ class _Stream:
                 break
             total += size
             if total > _LIMIT:
-                raise ReadError(f"{self._url}: a reply of more than {_LIMIT} bytes")
+                raise TooLarge(f"{self._url}: a reply of more than {_LIMIT} bytes")
             parts.append(self._take(size + 2, deadline)[:-2])
         while self._line(deadline):  # trailers
             pass

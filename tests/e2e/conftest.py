@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.conftest import promtool  # noqa: F401 - one fixture per program for the whole project
+from tests.integration.conftest import prometheus, promtool, victoria_metrics  # noqa: F401 - one fixture per program
 
 SONDE = str(Path(sys.executable).with_name("sonde"))
 

@@ -1,10 +1,11 @@
-"""Ranges, rates and sparklines from the archive, with or without a running daemon.
+"""Ranges, rates and sparklines from the archive, with or without a running daemon, or from a Prometheus server.
 
 sonde query node_load1                                          the last five minutes
 sonde query 'node_cpu_seconds_total{mode!="idle"}' --rate --sum-by mode --since 1h --step 1m
 sonde query 'node_memory_*' --since 2h --spark
 sonde query --list 'node_disk_*'                                what there is
 sonde query node_load1 --since 2026-11-15T20:00Z --until 2026-11-15T21:00Z --csv
+sonde query node_load1 --server http://prometheus:9090          of all nodes; VictoriaMetrics, Mimir, Thanos too
 
 A selection is a metric's name or shell pattern and, in braces, label matchers: = and != compare, =~ and !~ match the
 whole value with a regular expression. A counter's --rate is per second; a counter that was reset counts from 0.
@@ -13,31 +14,32 @@ whole value with a regular expression. A counter's --rate is per second; a count
 from __future__ import annotations
 
 import argparse
-import csv
 import difflib
-import json
-import math
 import os
-import shutil
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from contextlib import ExitStack
+from fnmatch import fnmatchcase
 
+from sonde.cli.arguments import duration
 from sonde.cli.connection import call
-from sonde.cli.terminal import label_text, table
-from sonde.clock import NS, iso
+from sonde.cli.credentials import add_credentials, authorization, tls_of
+from sonde.cli.moments import parse_span
+from sonde.cli.points import show, show_list
+from sonde.cli.terminal import label_text
+from sonde.clock import iso
 from sonde.daemon.paths import state_dir
-from sonde.errors import SondeError, Unavailable, UsageError
+from sonde.errors import ReadError, SondeError, Unavailable, UsageError
+from sonde.httpclient import parse_url
 from sonde.store import query
 from sonde.store.form import Series
-from sonde.store.query import Points, Selector
+from sonde.store.query import Points, Selector, Source, Span
 from sonde.store.reader import ArchiveReader
 from sonde.units import Duration
 
 _BRIDGED_PERIODS = 5  # missing ticks a rate still spans
-_TABLE_SERIES = 6  # more do not fit beside each other: then a line per series
-_BLOCKS = "▁▂▃▄▅▆▇█"
+_SUGGESTED = 5  # names shown when there is none such
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--agg", choices=sorted(query.AGGREGATES), help="of the values in a step (default mean or last)"
     )
     parser.add_argument("--sum-by", metavar="LABELS", help="add up series that agree in these labels; '' for all")
-    parser.add_argument("--archive", metavar="FILE", help="the archive (default: the daemon's)")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--archive", metavar="FILE", help="the archive (default: the daemon's)")
+    place.add_argument("--server", metavar="URL", help="ask a Prometheus-compatible server: http://prometheus:9090")
+    add_credentials(parser)
+    parser.add_argument(
+        "--timeout", type=duration, default=Duration(30), metavar="DURATION", help="for each of its answers (30s)"
+    )
     parser.add_argument("--list", action="store_true", help="list metrics instead of values")
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print an object")
@@ -73,38 +81,42 @@ def run(args: argparse.Namespace) -> int:
     if args.metric is None and not args.list:
         raise UsageError("which metric?", hint="sonde query --list shows what there is")
     selector = query.parse_selector(args.metric) if args.metric else Selector("*")
-    now_ns = time.time_ns()
-    since_ns, until_ns = parse_when(args.since, now_ns), parse_when(args.until or "0s", now_ns)
-    if since_ns >= until_ns:
-        raise UsageError(f"--since {args.since} is not before --until {args.until or 'now'}")
+    if args.agg and not args.step and args.sum_by is None:
+        raise UsageError("--agg is of the values in a step", hint=f"say how long one is: --step 1m --agg {args.agg}")
+    span = parse_span(args.since, args.until, time.time_ns())
     step_ns = parse_step(args.step)
-    with ArchiveReader(default_archive(args)) as reader:
+    with ExitStack() as resources:
+        source = _source(args, span, resources)
         if args.list:
-            _print_list(reader.series(selector), as_json=args.json)
+            show_list(source.series(selector), as_json=args.json)
         else:
-            _show(args, answer(reader, selector, args, (since_ns, until_ns), step_ns), reader)
-        return _tell(reader)
+            show(args, answer(source, selector, args, span, step_ns), _origin(args, source))
+        return _tell(source)
 
 
-def parse_when(text: str, now_ns: int) -> int:
-    """`5m` ago, `2026-11-15T20:00Z`, or seconds since the epoch."""
-    try:
-        return now_ns - Duration.parse(text).ns
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is not None:
-        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1e6) * 1000
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 1e8 < seconds < 1e11:  # 5 is not five seconds after 1970: a unit was forgotten
-        raise UsageError(f"{text!r} is no time", hint="write 5m, 2026-11-15T20:00Z or seconds since 1970")
-    return round(seconds * NS)
+def _source(args: argparse.Namespace, span: Span, resources: ExitStack) -> Source:
+    if not args.server:
+        return resources.enter_context(ArchiveReader(default_archive(args)))
+    from sonde.store.server import ServerReader
+
+    headers, where = authorization(args), args.server
+    if "@" in where.partition("://")[2].partition("/")[0]:
+        raise UsageError(
+            "a password in a URL is in everybody's process list", hint="put user:password into a --password-file"
+        )
+    reader = resources.enter_context(
+        ServerReader(where, span, headers=headers, tls=tls_of(args), timeout=float(args.timeout))
+    )
+    url = parse_url(where)
+    if headers and not url.secure and not url.address.is_local:
+        reader.notes.append("the credentials travel in the clear: use https")
+    return reader
+
+
+def _origin(args: argparse.Namespace, source: Source) -> dict[str, object]:
+    if args.server:
+        return {"server": source.path, "notes": source.notes}
+    return {"archive": source.path, "damaged": source.damaged, "notes": source.notes}
 
 
 def parse_step(text: str | None) -> int:
@@ -119,13 +131,11 @@ def parse_step(text: str | None) -> int:
     return step_ns
 
 
-def answer(
-    reader: ArchiveReader, selector: Selector, args: argparse.Namespace, span: tuple[int, int], step_ns: int
-) -> list[Points]:
+def answer(source: Source, selector: Selector, args: argparse.Namespace, span: Span, step_ns: int) -> list[Points]:
     """The series asked for, transformed as asked for; Unavailable says why there is none."""
-    found = query.select(reader, selector, *span)
+    found = query.select(source, selector, *span)
     if not found:
-        raise _nothing(reader, selector, span)
+        raise _nothing(source, selector, span)
     if args.rate:
         found = _rates(found)
     found = [points for points in map(query.in_order, found) if points.times]
@@ -158,26 +168,47 @@ def _summed(found: list[Points], labels: list[str], aggregate: str | None, step_
     return query.summed_by(stepped, labels, times, 0)
 
 
-def _nothing(reader: ArchiveReader, selector: Selector, span: tuple[int, int]) -> Unavailable:
+def _nothing(source: Source, selector: Selector, span: Span) -> Unavailable:
     """Why a selection is empty: no such metric, no such labels, or nothing in that time."""
-    every = reader.series()
-    if not any(_same_metric(series, selector) for series in every):
-        names = sorted({series.metric for series in every})
-        close = difflib.get_close_matches(selector.metric, names, n=5, cutoff=0.5)
-        hint = f"similar: {', '.join(close)}" if close else "sonde query --list shows what there is"
-        return Unavailable(f"no metric {selector.metric} in {reader.path}", hint=hint)
-    matching = [series for series in every if _same_metric(series, selector)]
-    if not any(_labels_match(series, selector) for series in matching):
-        examples = ", ".join(label_text(series.labels) for series in matching[:5])
+    names = source.names()
+    if not any(_same_metric(name, selector) for name in names):
+        close = similar(selector.metric, names)
+        hint = f"did you mean {' or '.join(close)}?" if close else "sonde query --list shows what there is"
+        return Unavailable(f"no metric {selector.metric} in {source.path}", hint=hint)
+    try:
+        matching = _of_metric(source, selector)
+    except ReadError:  # too many to list: no examples then
+        matching = []
+    if matching and not any(_labels_match(series, selector) for series in matching):
+        examples = ", ".join(label_text(series.labels) for series in matching[:_SUGGESTED])
         return Unavailable(f"no series of {selector.metric} has these labels", hint=f"there are {examples}")
-    covered = reader.span()
-    hint = "the archive is empty" if covered is None else f"the archive covers {iso(covered[0])} to {iso(covered[1])}"
+    covered = source.span()
+    hint = f"{source.path} covers {iso(covered[0])} to {iso(covered[1])}" if covered else "ask for a longer --since"
     return Unavailable(f"{selector.metric} has no values from {iso(span[0])} to {iso(span[1])}", hint=hint)
 
 
-def _same_metric(series: Series, selector: Selector) -> bool:
-    names = [selector.metric, *[selector.metric.removesuffix(end) for end in ("_bucket", "_count", "_sum")]]
-    return any(Selector(name).matches(series) for name in names)
+def similar(metric: str, names: Sequence[str]) -> list[str]:
+    """Names one may have meant: those that hold the words typed, then those that are spelled alike."""
+    words = [word for word in metric.replace("*", "_").replace("?", "_").split("_") if word]
+    holding = [name for name in names if words and all(word in name for word in words)]
+    alike = difflib.get_close_matches(metric, names, n=_SUGGESTED, cutoff=0.6)
+    return list(dict.fromkeys([*sorted(holding, key=len), *alike]))[:_SUGGESTED]
+
+
+def _of_metric(source: Source, selector: Selector) -> list[Series]:
+    for name in _stems(selector.metric):
+        if found := source.series(Selector(name)):
+            return found
+    return []
+
+
+def _stems(metric: str) -> list[str]:
+    """A name, and the name of the histogram it may be a part of."""
+    return list(dict.fromkeys([metric, *[metric.removesuffix(end) for end in ("_bucket", "_count", "_sum")]]))
+
+
+def _same_metric(name: str, selector: Selector) -> bool:
+    return any(fnmatchcase(name, stem) for stem in _stems(selector.metric))
 
 
 def _labels_match(series: Series, selector: Selector) -> bool:
@@ -185,48 +216,14 @@ def _labels_match(series: Series, selector: Selector) -> bool:
     return all(matcher.label == "le" or matcher.matches(labels) for matcher in selector.matchers)
 
 
-def _show(args: argparse.Namespace, found: list[Points], reader: ArchiveReader) -> None:
-    if args.json:
-        print(json.dumps(_as_object(found, reader), allow_nan=False))
-    elif args.csv:
-        _print_csv(found)
-    elif args.spark:
-        print(table([_spark_row(points, _spark_width(found)) for points in found]))
-    elif len(found) > _TABLE_SERIES:
-        print(_summary(found))
-    else:
-        print(_timetable(found))
-
-
-def _tell(reader: ArchiveReader) -> int:
-    for note in reader.notes:
+def _tell(source: Source) -> int:
+    for note in source.notes:
         print(f"sonde: query: {note}", file=sys.stderr)
-    if not reader.damaged:
+    if not source.damaged:
         return 0
-    print(f"sonde: query: {reader.damaged} damaged rows were skipped", file=sys.stderr)
+    print(f"sonde: query: {source.damaged} damaged rows were skipped", file=sys.stderr)
     print("  sonde archive check tells which", file=sys.stderr)
     return 1
-
-
-def _as_object(found: list[Points], reader: ArchiveReader) -> dict[str, object]:
-    return {
-        "archive": reader.path,
-        "damaged": reader.damaged,
-        "notes": reader.notes,
-        "series": [
-            {
-                "metric": points.series.metric,
-                "labels": dict(points.series.labels),
-                "kind": points.series.kind,
-                "unit": points.series.unit,
-                "points": [
-                    [moment, value if math.isfinite(value) else str(value)]
-                    for moment, value in zip(points.times, points.values, strict=True)
-                ],
-            }
-            for points in found
-        ],
-    }
 
 
 def _refuse_unknown_labels(text: str, found: list[Points]) -> None:
@@ -236,98 +233,3 @@ def _refuse_unknown_labels(text: str, found: list[Points]) -> None:
             raise UsageError(
                 f"--sum-by: no series has a label {name!r}", hint=f"labels here: {', '.join(sorted(known))}"
             )
-
-
-def _print_list(every: list[Series], *, as_json: bool) -> None:
-    metrics: dict[tuple[str, str, str], list[Series]] = {}
-    for series in every:
-        metrics.setdefault(series[:3], []).append(series)
-    if as_json:
-        rows = [
-            {"metric": name, "kind": kind, "unit": unit, "labels": [dict(series.labels) for series in group]}
-            for (name, kind, unit), group in metrics.items()
-        ]
-        print(json.dumps(rows))
-        return
-    lines = [
-        [name, kind, unit, str(len(group)), ",".join(label for label, _ in group[0].labels)]
-        for (name, kind, unit), group in metrics.items()
-    ]
-    print(table(lines, header=("metric", "kind", "unit", "series", "labels"), right=(3,)))
-
-
-def number(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.6g}"
-
-
-def _rows(found: list[Points]) -> list[tuple[int, list[float | None]]]:
-    """Series beside each other; those with times of their own are first brought to the slowest one's pace."""
-    step_ns = max(points.period_ns for points in found)  # 0 for sums: these are on one grid already
-    if step_ns and any(points.times != found[0].times for points in found):
-        found = [query.downsampled(points, step_ns, "last") for points in found]
-    times = sorted({moment for points in found for moment in points.times})
-    columns = [query.aligned(points, times, lookback_ns=0) for points in found]
-    return [(moment, list(values)) for moment, values in zip(times, zip(*columns, strict=True), strict=True)]
-
-
-def _timetable(found: list[Points]) -> str:
-    one_metric = len({points.series.metric for points in found}) == 1
-    names = [(label_text(points.series.labels) or "value") if one_metric else _name(points.series) for points in found]
-    rows = [
-        [iso(moment), *["" if value is None else number(value) for value in values]] for moment, values in _rows(found)
-    ]
-    title = f"{found[0].series.metric} {found[0].series.unit}".rstrip() + "\n" if one_metric else ""
-    return title + table(rows, header=("time", *names), right=range(1, len(names) + 1))
-
-
-def _summary(found: list[Points]) -> str:
-    rows = [
-        [
-            _name(points.series),
-            *map(number, (points.values[-1], min(points.values), _mean(points.values), max(points.values))),
-            points.series.unit,
-        ]
-        for points in found
-    ]
-    return table(rows, header=("series", "last", "min", "mean", "max", "unit"), right=(1, 2, 3, 4))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _name(series: Series) -> str:
-    return series.metric + label_text(series.labels)
-
-
-def _print_csv(found: list[Points]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["time", *[_name(points.series) for points in found]])
-    for moment, values in _rows(found):
-        writer.writerow([iso(moment, digits=9), *["" if value is None else repr(value) for value in values]])
-
-
-def _spark_width(found: list[Points]) -> int:
-    names = max(len(_name(points.series)) for points in found)
-    return max(10, min(60, shutil.get_terminal_size().columns - names - 40))
-
-
-def _spark_row(points: Points, width: int) -> list[str]:
-    drawn = spark(points, width)
-    low, high = min(points.values), max(points.values)
-    return [_name(points.series), drawn, f"{number(low)} to {number(high)}, last {number(points.values[-1])}"]
-
-
-def spark(points: Points, width: int) -> str:
-    """The course of a series in one line: the mean of each part of its time, a blank where there is nothing."""
-    start, end = points.times[0], points.times[-1]
-    step = max(1, -(-(end - start + 1) // width))
-    shifted = Points(points.series, points.period_ns, [moment - start for moment in points.times], points.values)
-    bars = query.downsampled(shifted, step, "mean")
-    low, high = min(bars.values), max(bars.values)
-    height = (high - low) or 1
-    drawn = [" "] * (bars.times[-1] // step + 1)
-    for moment, value in zip(bars.times, bars.values, strict=True):
-        share = (value - low) / height if math.isfinite(height) and math.isfinite(value) else 0.0
-        drawn[moment // step] = _BLOCKS[round(share * (len(_BLOCKS) - 1))]
-    return "".join(drawn)

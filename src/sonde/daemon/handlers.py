@@ -123,7 +123,7 @@ def _resident_bytes() -> int:
 
 
 def snapshot(daemon: Subject, request: Reply) -> Reply:
-    """The newest frame of every source, or what of them matches `include`; `history` asks for more than one."""
+    """The newest frame of every source, or what of them matches `include`."""
     include = request.get("include", [])
     if not isinstance(include, list) or not all(isinstance(pattern, str) for pattern in include):
         raise RpcError("bad-request", "include must be a list of shell patterns", hint='for example ["node_cpu_*"]')

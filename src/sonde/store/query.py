@@ -4,7 +4,7 @@
     node_memory_*                                            all metrics of a family
 
 The functions are pure. Times are integer nanoseconds. A `Source` is whatever can answer a selection: the archive on
-disk today, a Prometheus-compatible server behind the same three methods when there is one.
+disk (reader.py), a Prometheus-compatible server (server.py).
 """
 
 from __future__ import annotations
@@ -53,7 +53,14 @@ class Points:
 class Source(Protocol):
     """Something that can be asked for stored series."""
 
+    @property
+    def path(self) -> str: ...  # where it is, for messages
+    @property
+    def damaged(self) -> int: ...  # rows that were skipped
+    @property
+    def notes(self) -> list[str]: ...  # what else should be told beside an answer
     def span(self) -> Span | None: ...
+    def names(self) -> list[str]: ...
     def series(self, selector: Selector | None = None) -> list[Series]: ...
     def read(self, selector: Selector, since_ns: int, until_ns: int) -> list[Points]: ...
 
@@ -177,13 +184,6 @@ def rate(points: Points, *, max_gap_ns: int) -> Points:
     return in_order(Points(series, points.period_ns, times, values))
 
 
-def increase(points: Points) -> float:
-    """How much a counter grew over all its points, resets counted from 0."""
-    pairs = zip(points.values, points.values[1:], strict=False)
-    total: float = sum(after - before if after >= before else after for before, after in pairs)
-    return total
-
-
 def downsampled(points: Points, step_ns: int, aggregate: str) -> Points:
     """One value per bucket of `step_ns`, at the bucket's begin; buckets begin at multiples of the step."""
     chosen = AGGREGATES[aggregate]
@@ -206,11 +206,6 @@ def downsampled(points: Points, step_ns: int, aggregate: str) -> Points:
 
 def default_aggregate(series: Series) -> str:
     return "last" if series.kind in ("counter", "info") else "mean"
-
-
-def grid(since_ns: int, until_ns: int, step_ns: int) -> range:
-    """Multiples of the step from the first at or after `since` to the last at or before `until`."""
-    return range(-(-since_ns // step_ns) * step_ns, until_ns + 1, step_ns)
 
 
 def aligned(points: Points, times: Sequence[int], *, lookback_ns: int) -> list[float | None]:

@@ -60,6 +60,8 @@ class ArchiveReader:
         self._resources = ExitStack()
         if not os.path.exists(path):
             raise Unavailable(f"no archive at {path}", hint="start `sonde daemon`, or name the file with --archive")
+        if os.path.isdir(path):
+            raise Unavailable(f"{path} is a directory", hint=f"name the file in it: {os.path.join(path, 'archive.db')}")
         if not os.access(path, os.R_OK):
             raise Denied(f"{path} may not be read by this user")
         try:
@@ -143,6 +145,10 @@ class ArchiveReader:
             forms = self._known(ids)
         found = {series for form in forms.values() for series in form.series()}
         return sorted(series for series in found if selector is None or selector.matches(series))
+
+    def names(self) -> list[str]:
+        """The names of all metrics there are."""
+        return sorted({series.metric for series in self.series()})
 
     def read(self, selector: Selector, since_ns: int, until_ns: int) -> list[Points]:
         """The values of every series that matches, from `since` to `until`, both included, as they were recorded."""

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sonde.cli import query as command
 from sonde.cli.main import main
+from sonde.cli.moments import parse_when
+from sonde.cli.points import spark
 from sonde.clock import NS
 from sonde.config import ArchiveConfig
 from sonde.errors import UsageError
@@ -113,15 +114,18 @@ def test_the_list_of_what_there_is(archive: str, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("words", "code", "message", "hint"),
     [
-        (["node_laod1"], 3, "no metric node_laod1", "similar: node_load1"),
+        (["node_laod1"], 3, "no metric node_laod1", "did you mean node_load1?"),
         (["node_cpu_seconds_total{cpu='7'}"], 2, "not a label matcher", 'label="value"'),
         (['node_cpu_seconds_total{cpu="7"}'], 3, "has these labels", 'cpu="0",mode="idle"'),
-        (["node_load1", "--since", "2h", "--until", "1h"], 3, "no values from", "the archive covers"),
+        (["node_load1", "--since", "2h", "--until", "1h"], 3, "no values from", "archive.db covers"),
         (["node_load1", "--rate"], 2, "is a gauge", ""),
         (["node_load1", "--since", "soon"], 2, "'soon' is no time", "5m"),
         (["node_load1", "--since", "1m", "--until", "2m"], 2, "is not before", ""),
         (["node_load1", "--step", "0s"], 2, "--step", ""),
         (["node_load1", "--step", "ten"], 2, "--step", ""),
+        (["node_load1", "--agg", "max"], 2, "--agg is of the values in a step", "--step 1m --agg max"),
+        (["cpu"], 3, "no metric cpu", "did you mean node_cpu_seconds_total?"),
+        (["nothing_like_it"], 3, "no metric nothing_like_it", "--list"),
         ([], 2, "which metric", "--list"),
     ],
 )
@@ -163,19 +167,19 @@ def test_damaged_blocks_are_told_and_the_rest_is_shown(archive: str, capsys: pyt
     ],
 )
 def test_times_are_durations_iso_or_seconds(text: str, expected: int) -> None:
-    assert command.parse_when(text, 10**18) == expected
+    assert parse_when(text, 10**18) == expected
 
 
 @pytest.mark.parametrize("text", ["", "x", "inf", "nan", "2026-13-01"])
 def test_other_times_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        command.parse_when(text, 10**18)
+        parse_when(text, 10**18)
 
 
 def test_a_sparkline_has_blanks_where_nothing_was_recorded() -> None:
     points = Points(Series("m", "gauge", "", ()), 1, [0, 1, 8, 9], [0.0, 1.0, 1.0, 0.0])
 
-    assert command.spark(points, 10) == "▁█      █▁"
+    assert spark(points, 10) == "▁█      █▁"
 
 
 def test_sums_of_series_that_begin_at_different_times_stand_beside_each_other(
@@ -211,3 +215,19 @@ def test_a_number_without_a_unit_is_no_time(archive: str, capsys: pytest.Capture
 
     assert code == 2
     assert "'5' is no time" in err
+
+
+def test_a_directory_is_not_an_archive(archive: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = sonde(capsys, "node_load1", "--archive", str(Path(archive).parent))
+
+    assert code == 3
+    assert "is a directory" in err
+    assert f"name the file in it: {archive}" in err
+
+
+def test_sums_have_a_step_of_their_own(archive: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("node_cpu_seconds_total", "--sum-by", "cpu", "--agg", "max", "--json", "--archive", archive)
+    code, out, _ = sonde(capsys, *words)
+
+    assert code == 0
+    assert [item["labels"] for item in json.loads(out)["series"]] == [{"cpu": "0"}, {"cpu": "1"}]

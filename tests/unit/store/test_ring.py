@@ -11,11 +11,3 @@ def test_the_newest_frame_of_every_source_is_kept(ticks: Ticks) -> None:
 
     assert [frame.source for frame in ring.latest()] == ["cpu", "load"]
     assert ring.latest()[0] == ticks(1, first=4, source="cpu")[0]
-
-
-def test_history_is_bounded_and_oldest_first(ticks: Ticks) -> None:
-    ring = Ring(frames=3)
-    ring.write(ticks(10))
-
-    assert ring.history("node") == ticks(3, first=7)
-    assert ring.history("nobody") == []
