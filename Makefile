@@ -33,7 +33,7 @@ check: $(VENV)/.dev ## format, lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-real-programs: # Prometheus, promtool, node_exporter and logrotate for the integration tests; root on Debian only
+real-programs: # Prometheus, VictoriaMetrics, Slurm and others for the integration tests; root on Debian only
 	@sh tests/integration/install-real-programs
 
 real-oar: # OAR, PostgreSQL and sshd for tests/oar; root on Debian only

@@ -186,9 +186,9 @@ class VictoriaMetrics(Prometheus):
         self.process.wait(PATIENCE)
 
 
-def free_port(host: str = "127.0.0.1") -> int:
+def free_port() -> int:
     """A port that nobody had a moment ago, for programs that cannot tell which one the kernel gave them."""
-    with socket.create_server((host, 0)) as server:
+    with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
 
@@ -229,3 +229,136 @@ def promtool() -> Callable[[str], list[str]]:
         return said
 
     return check
+
+
+class Slurm:
+    """A running Slurm cluster whose nodes n1, n2, … are slurmd processes of this machine, each on a port of its own."""
+
+    def __init__(self, folder: Path, nodes: int, proctrack: str) -> None:
+        self.folder = folder
+        self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
+        self.environ = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._configure(proctrack)
+
+    def _configure(self, proctrack: str) -> None:
+        folder = self.folder
+        for name in ("munge", "state", "log", *[f"spool.{node}" for node in self.nodes]):
+            (folder / name).mkdir()
+        # A user's job must reach the socket of munged, and only munged its key.
+        (folder / "munge").chmod(0o711)
+        (folder / "munge/key").touch(mode=0o600)
+        (folder / "munge/key").write_bytes(os.urandom(128))
+        host, count = os.uname().nodename, len(self.nodes)
+        lines = [
+            "ClusterName=test",
+            f"SlurmctldHost={host}(127.0.0.1)",
+            f"SlurmctldPort={free_port()}",
+            "SlurmUser=root",
+            "SlurmdUser=root",
+            "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny",  # else both listen on every interface
+            "AuthType=auth/munge",
+            f"AuthInfo=socket={folder}/munge/sock",
+            "CredType=cred/munge",
+            f"StateSaveLocation={folder}/state",
+            f"SlurmdSpoolDir={folder}/spool.%n",
+            f"SlurmctldPidFile={folder}/slurmctld.pid",
+            f"SlurmdPidFile={folder}/slurmd.%n.pid",
+            f"SlurmctldLogFile={folder}/log/slurmctld",
+            f"SlurmdLogFile={folder}/log/slurmd.%n",
+            f"ProctrackType=proctrack/{proctrack}",
+            f"TaskPlugin={'task/cgroup' if proctrack == 'cgroup' else 'task/none'}",
+            f"JobAcctGatherType=jobacct_gather/{'cgroup' if proctrack == 'cgroup' else 'linux'}",
+            "MpiDefault=none",
+            "SwitchType=switch/none",
+            "ReturnToService=2",
+            "SlurmdParameters=config_overrides",  # the nodes have what is said here, not what the machine has
+            "SelectType=select/cons_tres",
+            "SelectTypeParameters=CR_Core",
+            "SchedulerType=sched/builtin",
+        ]
+        for number, node in enumerate(self.nodes, 1):
+            lines.append(
+                f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=8 Sockets=1"
+                f" CoresPerSocket=8 ThreadsPerCore=1 RealMemory=4000 Feature=rack{(number + 1) // 2},cpu State=UNKNOWN"
+            )
+        lines.append(f"PartitionName=main Nodes=n[1-{count}] Default=YES MaxTime=INFINITE State=UP")
+        lines.append("PartitionName=debug Nodes=n1 MaxTime=INFINITE State=UP")
+        (folder / "slurm.conf").write_text("\n".join(lines) + "\n")
+        cgroups = ["CgroupPlugin=cgroup/v1", "CgroupMountpoint=/sys/fs/cgroup", "CgroupAutomount=no"]
+        (folder / "cgroup.conf").write_text("\n".join(cgroups) + "\n")
+
+    def start(self) -> None:
+        """munged, the controller, a slurmd per node; returns when all nodes are idle."""
+        munge = self.folder / "munge"
+        files = [f"--{name}-file={munge / name}" for name in ("key", "pid", "log", "seed")]
+        self._start("munged", [require("munged"), "--foreground", "--force", f"--socket={munge / 'sock'}", *files])
+        self._start("slurmctld", [require("slurmctld"), "-c", "-D"])
+        for node in self.nodes:
+            self.start_node(node)
+        self.wait_until_idle()
+
+    def _start(self, name: str, command: list[str]) -> None:
+        with (self.folder / "log" / f"{name}.out").open("ab") as output:
+            self._processes[name] = subprocess.Popen(command, stdout=output, stderr=output, env=self.environ)
+
+    def start_node(self, node: str) -> None:
+        self._start(node, [require("slurmd"), "-D", "-N", node])
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """What a client program prints: srun, sinfo, scontrol."""
+        done = subprocess.run(command, env=self.environ, capture_output=True, text=True, timeout=PATIENCE)
+        assert not check or done.returncode == 0, f"{command}: {done.stderr}"
+        return done.stdout
+
+    def wait_until_idle(self) -> None:
+        """Until all nodes are up and no job runs."""
+        everyone = str(len(self.nodes))
+        self.wait_for(lambda: self.run("sinfo", "-h", "-t", "idle", "-o", "%D", check=False).strip() == everyone)
+
+    def wait_for(self, true: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not true():
+            assert time.monotonic() < deadline, self._logs()
+            time.sleep(0.1)
+
+    def _logs(self) -> str:
+        return "\n".join(f"{path}:\n{path.read_text()[-2000:]}" for path in sorted((self.folder / "log").iterdir()))
+
+    def stop(self) -> None:
+        """Jobs first: their slurmstepd outlive slurmd and ignore SIGTERM."""
+        self.run("scancel", "--user=root", check=False)
+        for process in reversed(self._processes.values()):
+            process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Slurm]]:
+    """Clusters that last as long as the session: asked for again, the same one is given.
+
+    A test that changes a node's state puts it back.
+    """
+    for program in ("munged", "slurmctld", "slurmd"):
+        require(program)
+    if os.geteuid():
+        pytest.skip("a Slurm cluster of the tests is started by root")
+    started: dict[tuple[int, str], Slurm] = {}
+
+    def cluster(nodes: int = 3, proctrack: str = "linuxproc") -> Slurm:
+        if (nodes, proctrack) not in started:
+            folder = tmp_path_factory.mktemp("slurm")
+            for parent in (folder, folder.parent):
+                parent.chmod(0o711)  # a user's job reaches the socket of munged below
+            started[nodes, proctrack] = Slurm(folder, nodes, proctrack)
+            started[nodes, proctrack].start()
+        return started[nodes, proctrack]
+
+    yield cluster
+    for running in started.values():
+        running.stop()
