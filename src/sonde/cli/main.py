@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "metrics": ("sonde.cli.metrics", "the newest value of every metric, or of those that match"),
     "query": ("sonde.cli.query", "ranges, rates and sparklines from the archive or a Prometheus server"),
     "targets": ("sonde.cli.targets", "service discovery for Prometheus, from Slurm, Kubernetes or a host list"),
+    "replay": ("sonde.cli.replay", "send the history of an archive through a sink, with its own times"),
     "archive": ("sonde.cli.archive", "what the archive holds, and whether it is whole"),
     "memory": ("sonde.cli.memory", "proportional and unique memory of processes, read now"),
     "doctor": ("sonde.cli.doctor", "what works on this host, what does not, why, and what would enable it"),

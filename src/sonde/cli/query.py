@@ -192,7 +192,8 @@ def similar(metric: str, names: Sequence[str]) -> list[str]:
     words = [word for word in metric.replace("*", "_").replace("?", "_").split("_") if word]
     holding = [name for name in names if words and all(word in name for word in words)]
     alike = difflib.get_close_matches(metric, names, n=_SUGGESTED, cutoff=0.6)
-    return list(dict.fromkeys([*sorted(holding, key=len), *alike]))[:_SUGGESTED]
+    holding.sort(key=lambda name: (not name.startswith(metric), len(name)))
+    return list(dict.fromkeys([*holding, *alike]))[:_SUGGESTED]
 
 
 def _of_metric(source: Source, selector: Selector) -> list[Series]:

@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from sonde.store import schema
 from sonde.store.codec import Block
 from sonde.store.form import Form, Series, restored
 from sonde.store.query import Points, Selector, Span
-from sonde.store.tail import open_block, open_tail
+from sonde.store.tail import Packed, open_block, open_tail
 
 _FEW = 500  # rows of one statement: SQLite's limit of variables is 999 in old builds
 
@@ -170,6 +171,53 @@ class ArchiveReader:
                 gathered.add(form, columns, [frame.time_ns], {column: [values[column]] for column, _ in columns})
         return gathered.points()
 
+    def host(self) -> str:
+        """The host whose daemon wrote last."""
+        with self._snapshot():
+            row = self._connection.execute("SELECT host FROM boot ORDER BY id DESC LIMIT 1").fetchone()
+        return str(row[0]) if row else ""
+
+    def catalogue(self, since_ns: int, until_ns: int) -> tuple[array[int], array[int], list[Packed]]:
+        """Begin and number of each block of a range, by begin, and the frames of the tail: one state of the file."""
+        starts, rows = array("q"), array("q")
+        with self._snapshot():
+            found = self._connection.execute(
+                "SELECT start_ns, id FROM block WHERE end_ns >= ? AND start_ns <= ? ORDER BY start_ns, id",
+                (since_ns, until_ns),
+            )
+            for start_ns, row_id in found:
+                starts.append(start_ns)
+                rows.append(row_id)
+            return starts, rows, self._tail()
+
+    def form(self, form_id: int) -> Form | None:
+        """What the frames of a block or of the tail are; None when its description is damaged."""
+        with self._snapshot():
+            return self._known([form_id]).get(form_id)
+
+    def block(self, row_id: int) -> tuple[Form, Block] | None:
+        """A block of the catalogue; None when it is damaged, or pruned since by the daemon that writes."""
+        with self._snapshot():
+            row = self._blob(row_id)
+        form = self.form(row[0]) if row is not None else None
+        if row is None or form is None:
+            return None
+        try:
+            return form, Block(open_block(*row))
+        except StoreError:
+            self.damaged += 1
+            return None
+
+    def events_after(self, time_ns: int, row_id: int, until_ns: int, limit: int) -> list[tuple[int, EventRow]]:
+        """The next events in order of time and number, with their numbers."""
+        with self._snapshot():
+            rows = self._connection.execute(
+                "SELECT id, time_ns, source, name, attrs FROM event"
+                " WHERE (time_ns, id) > (?, ?) AND time_ns <= ? ORDER BY time_ns, id LIMIT ?",
+                (time_ns, row_id, until_ns, limit),
+            ).fetchall()
+        return [(row[0], EventRow(*row[1:])) for row in rows]
+
     def _add_block(self, gathered: _Gathered, wanted: Wanted, row: tuple[int, int, int, bytes]) -> None:
         form, columns = wanted[row[0]]
         try:
@@ -189,8 +237,8 @@ class ArchiveReader:
             self.damaged += 1
         return row
 
-    def _tail(self) -> list[Any]:
-        frames = []
+    def _tail(self) -> list[Packed]:
+        frames: list[Packed] = []
         for (blob,) in self._connection.execute("SELECT data FROM tail ORDER BY id"):
             try:
                 frames += open_tail(blob)
