@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MS = 10**6
 PERIOD = "250ms"
-LATE_NS = 150 * MS  # a scrape is stamped before the page is made: a tick may come in between
+LATE_NS = 250 * MS  # a scrape is stamped before the page is made, at most its time-out before: ticks come in between
 
 
 def points(ended: subprocess.CompletedProcess[str]) -> dict[tuple[tuple[str, str], ...], list[tuple[int, float]]]:
