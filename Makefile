@@ -24,7 +24,7 @@ run: $(VENV)/.run ## start the daemon here (state in ./var) and show a live line
 test: check real-programs ## set everything up and pass all tests
 	$(BIN)/python -m pytest -m "not long"
 
-test-long: $(VENV)/.dev real-programs real-oar ## the larger tests (10 minutes of soak, a real OAR)
+test-long: $(VENV)/.dev real-programs real-oar machines ## the larger tests (10 minutes of soak, a real OAR, kernels in QEMU)
 	$(BIN)/python -m pytest -m long --timeout 1800
 
 check: $(VENV)/.dev ## format, lint, types, import contracts
@@ -39,6 +39,9 @@ real-programs: # Prometheus, VictoriaMetrics, Slurm and others for the integrati
 real-oar: # OAR, PostgreSQL and sshd for tests/oar; root on Debian only
 	@sh tests/oar/install-real-programs
 
+machines: # QEMU and what its guests need, for tests/kernels; root on Debian only
+	@sh tests/kernels/install-real-programs
+
 bench: $(VENV)/.dev real-programs ## measure every bar; prints a table, keeps benchmarks/results.json
 	$(BIN)/python -m benchmarks $(BENCH)
 
@@ -48,4 +51,4 @@ docs: $(VENV)/.dev ## generate the reference of metrics, configuration and comma
 clean: ## remove what make has made
 	rm -rf $(VENV) var build dist benchmarks/build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: help run test test-long check real-programs real-oar bench docs clean
+.PHONY: help run test test-long check real-programs real-oar machines bench docs clean

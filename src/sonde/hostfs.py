@@ -18,7 +18,7 @@ from typing import Final
 
 _FIRST = 16384
 _PAGE = 4096  # of the smallest page a kernel has, and so the most one read of an iterator or sysfs attribute gives
-_LINE = 1024  # longer than any line of an iterated file that is kept open
+_LINE = 1024  # longer than any line of an iterated file that is kept open, unless its reader says otherwise
 
 
 class HostFile:
@@ -26,14 +26,14 @@ class HostFile:
 
     __slots__ = ("_enough", "_fd", "_iterated", "_size", "path")
 
-    def __init__(self, path: str, fd: int, *, iterated: bool) -> None:
+    def __init__(self, path: str, fd: int, *, iterated: bool, line: int = _LINE) -> None:
         self.path: Final = path
         self._fd = fd
         self._iterated = iterated
         self._size = _FIRST
         # A record is whole when the buffer was larger. An iterator stops at a page only because its next line does
         # not fit in what is left of it (seq_read_iter in fs/seq_file.c): with more than a line left, it has ended.
-        self._enough = _PAGE - _LINE if iterated else _FIRST
+        self._enough = _PAGE - line if iterated else _FIRST
 
     def read(self) -> bytes:
         data = os.pread(self._fd, self._size, 0)
@@ -123,9 +123,14 @@ class HostFS:
         """Keep a file open that one read returns whole."""
         return HostFile(name, os.open(self.root + name, os.O_RDONLY | os.O_CLOEXEC), iterated=False)
 
-    def iterated(self, name: str) -> HostFile:
-        """Keep a file open that the kernel hands out page by page."""
-        return HostFile(name, os.open(self.root + name, os.O_RDONLY | os.O_CLOEXEC), iterated=True)
+    def iterated(self, name: str, *, line: int = _LINE) -> HostFile:
+        """Keep a file open that the kernel hands out page by page. `line` is more than its longest one has.
+
+        With a page for `line` (and that of /proc/interrupts is longer still on many CPUs) it is read until 0 always.
+        """
+        return HostFile(
+            name, os.open(self.root + name, os.O_RDONLY | os.O_CLOEXEC), iterated=True, line=min(line, _PAGE)
+        )
 
     def watched(self, name: str) -> Watched:
         """Keep a list open whose changes the kernel calls out."""
@@ -177,6 +182,10 @@ class HostFS:
 
     def link(self, name: str) -> str:
         return os.readlink(self.root + name)
+
+    def resolved(self, name: str) -> str:
+        """Where a path leads when all its links are followed; FileNotFoundError when nowhere."""
+        return os.path.realpath(self.root + name, strict=True)
 
     def statvfs(self, name: str) -> os.statvfs_result:
         return os.statvfs(self.root + name.lstrip("/"))

@@ -41,6 +41,7 @@ class Unit(enum.Enum):
     CELSIUS = "celsius"
     HERTZ = "hertz"
     VOLTS = "volts"
+    AMPERES = "amperes"
 
 
 class Quality(enum.Enum):
