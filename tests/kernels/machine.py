@@ -23,7 +23,7 @@ from tests.integration.conftest import require
 
 SOURCE = Path(__file__).parents[2] / "src"
 # Of the standard library: what no script needs, and would have to be unpacked at every boot.
-_LEFT_OUT = "test tests idlelib tkinter lib2to3 ensurepip turtledemo site-packages distutils pydoc_data".split()
+_LEFT_OUT = ("test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip", "turtledemo", "site-packages", "distutils")
 
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -139,7 +139,12 @@ def initial_files(
     names = b"\n".join(os.fsencode(path.relative_to(root)) for path in sorted(root.rglob("*")))
     with packed.open("wb") as output:
         subprocess.run(
-            [require("cpio"), "--quiet", "-o", "-H", "newc"], cwd=root, input=names, stdout=output, check=True, timeout=60
+            [require("cpio"), "--quiet", "-o", "-H", "newc"],
+            cwd=root,
+            input=names,
+            stdout=output,
+            check=True,
+            timeout=60,
         )
     shutil.rmtree(root)
     return packed

@@ -71,6 +71,16 @@ SENSORS = [
 ]
 
 
+# Two nodes of memory, a network card below soft RoCE, a disk, and a BMC with the sensors above.
+DEVICES = [
+    *("-object", "memory-backend-ram,id=m0,size=256M", "-object", "memory-backend-ram,id=m1,size=256M"),
+    *("-numa", "node,nodeid=0,memdev=m0,cpus=0", "-numa", "node,nodeid=1,memdev=m1"),
+    *("-netdev", "user,id=n0,restrict=on", "-device", "virtio-net-pci,netdev=n0,romfile="),
+    *("-blockdev", "null-co,node-name=d0,size=16777216", "-device", "nvme,serial=sonde,drive=d0"),
+    *("-device", "ipmi-bmc-sim,id=bmc0,sdrfile={records}", "-device", "isa-ipmi-kcs,bmc=bmc0"),
+]
+
+
 class Result:
     """What the guest's collectors gave."""
 
@@ -79,15 +89,15 @@ class Result:
         self.output = output
         self._found: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
 
-    def values(self, name: str, metric: str, **labels: str) -> list[float]:
+    def values(self, collector: str, metric: str, /, **labels: str) -> list[float]:
         return [
             value
-            for found, own, value in self._found[name]["series"]
+            for found, own, value in self._found[collector]["series"]
             if found == metric and labels.items() <= own.items()
         ]
 
-    def value(self, name: str, metric: str, **labels: str) -> float:
-        (value,) = self.values(name, metric, **labels)
+    def value(self, collector: str, metric: str, /, **labels: str) -> float:
+        (value,) = self.values(collector, metric, **labels)
         return value
 
     def gaps(self, name: str) -> list[list[Any]]:
@@ -103,13 +113,7 @@ def result(boot: Boot, tmp_path_factory: pytest.TempPathFactory) -> Result:
     require("ibv_rc_pingpong")
     records = tmp_path_factory.mktemp("bmc") / "records"
     records.write_bytes(b"".join(SENSORS))
-    devices = """
-        -object memory-backend-ram,id=m0,size=256M -object memory-backend-ram,id=m1,size=256M
-        -numa node,nodeid=0,memdev=m0,cpus=0 -numa node,nodeid=1,memdev=m1
-        -netdev user,id=n0,restrict=on -device virtio-net-pci,netdev=n0,romfile=
-        -blockdev null-co,node-name=d0,size=16777216 -device nvme,serial=sonde,drive=d0
-    """.split()
-    devices += ["-device", f"ipmi-bmc-sim,id=bmc0,sdrfile={records}", "-device", "isa-ipmi-kcs,bmc=bmc0"]
+    devices = [option.format(records=records) for option in DEVICES]
     carried = {PROVIDER: Path(PROVIDER).read_bytes(), "/etc/libibverbs.d/rxe.driver": b"driver rxe\n"}
     return Result(
         boot(

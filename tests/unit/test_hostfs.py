@@ -86,3 +86,24 @@ def test_the_kernel_calls_out_a_new_mount() -> None:
     )
 
     assert done.stdout.split() == ["False", "None", "True", "None"], done.stderr
+
+
+def test_a_file_with_lines_of_a_page_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of /proc/interrupts has 2 kB on 192 CPUs: a read stops at less than half a page, before the next."""
+    content = b"\n".join(b"x" * 2200 for _ in range(9))
+    (tmp_path / "interrupts").write_bytes(content)
+    pread = os.pread
+    file = HostFS(str(tmp_path)).iterated("interrupts", line=4096)
+    monkeypatch.setattr(os, "pread", lambda fd, size, offset: pread(fd, min(size, 2201), offset))
+
+    assert file.read() == content
+
+
+def test_a_path_is_followed_through_its_links(tmp_path: Path) -> None:
+    (tmp_path / "devices/nvme0").mkdir(parents=True)
+    (tmp_path / "class").symlink_to("devices/nvme0")
+    host = HostFS(str(tmp_path))
+
+    assert host.resolved("class") == str((tmp_path / "devices/nvme0").resolve())
+    with pytest.raises(FileNotFoundError):
+        host.resolved("nothing")

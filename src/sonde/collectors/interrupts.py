@@ -49,7 +49,7 @@ class InterruptsConfig(NamedTuple):
 class Line:
     """One line: what it is, and what it said last."""
 
-    __slots__ = ("_columns", "_end", "_start", "_summed", "_text", "labels", "values")
+    __slots__ = ("_columns", "_end", "_start", "_summed", "_text", "labels", "per_cpu", "values")
 
     def __init__(self, text: bytes, cpus: int, *, summed: bool) -> None:
         name, colon, rest = text.partition(b":")
@@ -57,7 +57,8 @@ class Line:
             raise ParseError(_SOURCE, text)
         words = rest.split()
         # ERR and MIS have one count for the whole host, and no description.
-        self._columns = cpus if len(words) > cpus else min(1, len(words))
+        self.per_cpu = len(words) > cpus
+        self._columns = cpus if self.per_cpu else min(1, len(words))
         self._summed = summed
         self._start = name + colon
         # What stands behind the last count, with the blanks before it: it says the same from tick to tick.
@@ -71,10 +72,6 @@ class Line:
     @property
     def counts(self) -> bool:
         return self._columns > 0
-
-    @property
-    def per_cpu(self) -> bool:
-        return bool(self._end)
 
     def read(self, text: bytes) -> bool:
         """Take the numbers of a text; False when it is another line."""

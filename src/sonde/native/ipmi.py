@@ -69,6 +69,7 @@ class Bmc:
     """An open controller. One question at a time, from one thread."""
 
     def __init__(self, path: str, timeout: float = 5.0) -> None:
+        self._fd = -1
         if os.uname().machine not in _MACHINES:
             raise Unavailable(f"the ioctl numbers of {os.uname().machine} are not known")
         self._timeout = timeout
