@@ -71,6 +71,19 @@ EVERYTHING: Mapping[str, dict[str, Any]] = {
     "hwmon": {"limits_every": Duration(0)},
 }
 
+# How many families of each the written machine brings at least.
+HARDWARE = {
+    "interrupts_": 1,
+    "cpu_frequency_": 3,
+    "cpu_scaling_": 3,
+    "cpu_core_throttles": 1,
+    "cpu_package_throttles": 1,
+    "hwmon_": 50,
+    "thermal_zone_": 1,
+    "cooling_device_": 2,
+    "infiniband_": 26,
+}
+
 # Asked of the kernel by a system call, whatever tree the files are read from.
 BY_SYSTEM_CALL = ("node_uname_info", "node_time_*", "node_os_*", "node_filesystem_*")
 NETLINK_ONLY = ("node_network_receive_nohandler_total",)  # not given with --no-collector.netdev.netlink
@@ -263,6 +276,14 @@ def test_on_a_captured_host_every_value_is_equal(
     node_exporter: Callable[..., Any], captured: Callable[[str], HostFS], tree: str
 ) -> None:
     assert captured_differences(node_exporter, captured(tree)) == []
+
+
+def test_the_written_machine_has_what_is_compared(captured: Callable[[str], HostFS]) -> None:
+    with collectors(captured("metal"), **EVERYTHING) as found:
+        names = ours_of(found).keys()
+    counts = {prefix: sum(name.startswith(f"node_{prefix}") for name in names) for prefix in HARDWARE}
+
+    assert {prefix: count for prefix, count in counts.items() if count < HARDWARE[prefix]} == {}
 
 
 def test_no_two_columns_are_swapped(node_exporter: Callable[..., Any], scratch: Callable[[str], HostFS]) -> None:

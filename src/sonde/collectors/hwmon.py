@@ -81,19 +81,16 @@ _UNITS: dict[str, tuple[str, Unit, Scale]] = {
 _PLAIN = {"fault", "alarm"}
 _OF_FANS = {"input", "min", "max", "target"}  # in revolutions per minute
 
-# What sysfs-interface.rst has, for the reference; other files become metrics by the same rules.
-_LIMITS = "input min max lcrit crit average lowest highest enable rated_min rated_max alarm min_alarm max_alarm beep"
+# What chips of servers have, for the reference; every other file becomes a metric by the same rules when it is found.
+_LIMITS = "input min max lcrit crit alarm min_alarm max_alarm lcrit_alarm crit_alarm"
 _KNOWN = {
-    "in": f"{_LIMITS} lcrit_alarm crit_alarm",
-    "curr": f"{_LIMITS} lcrit_alarm crit_alarm",
-    "temp": f"{_LIMITS} lcrit_alarm crit_alarm type max_hyst min_hyst crit_hyst lcrit_hyst emergency emergency_hyst"
-    " emergency_alarm offset fault",
-    "fan": "input min max target div pulses enable alarm min_alarm max_alarm fault beep",
-    "power": f"{_LIMITS} lcrit_alarm crit_alarm average_interval average_interval_max average_interval_min"
-    " average_highest average_lowest average_max average_min input_highest input_lowest accuracy cap cap_hyst cap_max"
-    " cap_min cap_alarm",
-    "energy": "input enable",
-    "humidity": "input min max enable rated_min rated_max alarm min_alarm max_alarm fault",
+    "in": f"{_LIMITS} beep",
+    "curr": _LIMITS,
+    "temp": f"{_LIMITS} max_hyst min_hyst crit_hyst emergency emergency_alarm type offset fault beep",
+    "fan": "input min max target div pulses alarm fault beep",
+    "power": "input average average_interval accuracy max crit cap cap_max cap_min alarm max_alarm crit_alarm cap_alarm",
+    "energy": "input",
+    "humidity": "input",
     "intrusion": "alarm beep",
     "cpu": "vid",
 }
