@@ -88,7 +88,7 @@ _KNOWN = {
     "curr": _LIMITS,
     "temp": f"{_LIMITS} max_hyst min_hyst crit_hyst emergency emergency_alarm type offset fault beep",
     "fan": "input min max target div pulses alarm fault beep",
-    "power": "input average average_interval accuracy max crit cap cap_max cap_min alarm max_alarm crit_alarm cap_alarm",
+    "power": "input average average_interval accuracy max crit cap cap_max cap_min alarm max_alarm crit_alarm",
     "energy": "input",
     "humidity": "input",
     "intrusion": "alarm beep",
