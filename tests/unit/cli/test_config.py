@@ -52,7 +52,7 @@ def test_show_prints_what_is_in_force(tmp_path: Path, capsys: pytest.CaptureFixt
         ('[collectors.disk]\nexclude = "("\n', "collectors.disk.exclude"),
         ('[daemon]\nhttp_address = "0.0.0.0:1779"\n', "daemon.http_address: 0.0.0.0:1779 can be reached"),
         ('[daemon]\nrpc_address = "localhost"\n', "daemon.rpc_address: 'localhost' is not an address"),
-        ('[collectors.job]\nschedulers = ["pbs"]\n', "no plug-in is called 'pbs'"),
+        ('[collectors.job]\nschedulers = ["lsf"]\n', "no plug-in is called 'lsf'"),
         ("[sinks.jsonl]\nqueue = -1\n", "sinks.jsonl.queue must hold at least one frame"),
         ("[collectors]\ncpu = 1\n", "collectors.cpu must be a table, [collectors.cpu]"),
     ],
