@@ -62,9 +62,12 @@ class ParseError(ReadError):
 
 
 class SinkError(SondeError):
-    def __init__(self, message: str, *, retry: bool, hint: str = "") -> None:
+    """A delivery failed. `retry_after` is how many seconds the receiver asks to be left alone, if it says so."""
+
+    def __init__(self, message: str, *, retry: bool, retry_after: float | None = None, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.retry = retry
+        self.retry_after = retry_after
 
 
 class StoreError(SondeError):

@@ -9,14 +9,18 @@ the standard library's http.client not at all: it brings the email package, 4 MB
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Mapping
 from types import MappingProxyType, TracebackType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sonde.address import Address, parse_address
 from sonde.errors import ConfigError, ReadError, TimedOut, Unavailable, UsageError
+
+if TYPE_CHECKING:
+    import ssl
 
 _LIMIT = 64 * 2**20  # bytes a reply may have
 _NO_BODY = (204, 304)
@@ -59,15 +63,18 @@ def parse_url(url: str) -> Url:
 
 
 class Client:
-    """Sends to one URL. Used by one thread at a time."""
+    """Sends to one URL. Used by one thread at a time.
+
+    The TLS files are read when the client is made, which raises ConfigError, and again when they have changed.
+    """
 
     def __init__(
         self, url: str, *, headers: Mapping[str, str] = _NO_HEADERS, timeout: float = 5.0, tls: Tls | None = None
     ) -> None:
-        self._url = url
+        self.url = url
         self._where = parse_url(url)
         self._timeout = timeout
-        self._tls = tls or Tls()
+        self._trust = _Trust(tls or Tls(), url) if self._where.secure else None
         self._fixed = f"Host: {self._where.address}\r\n{_lines(headers)}"
         self._stream: _Stream | None = None
 
@@ -86,10 +93,10 @@ class Client:
             return self._exchange(message, method, deadline)
         except TimeoutError:
             self.close()
-            raise TimedOut(f"{self._url}: no answer within {self._timeout:g} s") from None
+            raise TimedOut(f"{self.url}: no answer within {self._timeout:g} s") from None
         except OSError as error:
             self.close()
-            raise Unavailable(f"{self._url}: {error.strerror or error}") from None
+            raise self._failure(error) from None
         except BaseException:
             self.close()
             raise
@@ -98,13 +105,15 @@ class Client:
         if self._stream is not None:
             try:
                 return self._ask(self._stream, message, method, deadline)
-            except (_Closed, ConnectionError):
+            except (_Closed, OSError) as error:
+                if isinstance(error, TimeoutError):
+                    raise
                 self.close()
-        self._stream = _Stream(self._connect(deadline), self._url)
+        self._stream = _Stream(self._connect(deadline), self.url)
         try:
             return self._ask(self._stream, message, method, deadline)
         except _Closed:
-            raise ReadError(f"{self._url}: the server closed the connection without an answer") from None
+            raise ReadError(f"{self.url}: the server closed the connection without an answer") from None
 
     def _ask(self, stream: _Stream, message: bytes, method: str, deadline: float) -> Reply:
         stream.send(message, deadline)
@@ -117,14 +126,19 @@ class Client:
         where = self._where
         sock = socket.create_connection((where.address.host, where.address.port), _left(deadline))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not where.secure:
+        if self._trust is None:
             return sock
         try:
             sock.settimeout(_left(deadline))
-            return _secured(sock, where.address.host, self._tls, self._url)
+            return self._trust.context().wrap_socket(sock, server_hostname=where.address.host)
         except BaseException:
             sock.close()
             raise
+
+    def _failure(self, error: OSError) -> Unavailable:
+        if self._trust is not None:
+            return self._trust.failure(error)
+        return Unavailable(f"{self.url}: {error.strerror or error}")
 
     def close(self) -> None:
         if self._stream is not None:
@@ -159,8 +173,11 @@ class _Stream:
         self._data = b""
 
     def send(self, message: bytes, deadline: float) -> None:
-        self._sock.settimeout(_left(deadline))
-        self._sock.sendall(message)
+        # Not sendall: with TLS its time-out begins anew with every record.
+        rest = memoryview(message)
+        while rest:
+            self._sock.settimeout(_left(deadline))
+            rest = rest[self._sock.send(rest) :]
 
     def reply(self, method: str, deadline: float) -> tuple[Reply, bool]:
         """The next reply, and whether the connection can be used again."""
@@ -267,22 +284,82 @@ def _lines(headers: Mapping[str, str]) -> str:
     return "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
 
 
-def _secured(sock: socket.socket, host: str, tls: Tls, url: str) -> socket.socket:
-    import ssl
+class _Trust:
+    """The TLS context of a client: made once, because reading the system's authorities takes 20 ms, and made anew when
+    a file has changed, because certificates are renewed while a daemon runs.
+    """
 
-    try:
-        context = ssl.create_default_context(cafile=tls.ca or None)
+    def __init__(self, tls: Tls, url: str) -> None:
+        self._tls = tls
+        self._url = url
+        self._seen = self._stamps()
+        self._context = self._made()
+
+    def context(self) -> ssl.SSLContext:
+        stamps = self._stamps()
+        if stamps != self._seen:
+            self._context = self._made()
+            self._seen = stamps
+        return self._context
+
+    def _stamps(self) -> list[tuple[int, int]]:
+        """What tells that a file is another one; of a missing one reading it will tell."""
+        stamps = []
+        for path in filter(None, self._tls):
+            try:
+                status = os.stat(path)
+                stamps.append((status.st_mtime_ns, status.st_ino))
+            except OSError:
+                stamps.append((0, 0))
+        return stamps
+
+    def _made(self) -> ssl.SSLContext:
+        import ssl
+
+        tls = self._tls
+        try:
+            context = ssl.create_default_context(cafile=tls.ca or None)
+        except OSError as error:  # SSLError is one: the file is there but holds no certificates
+            raise self._unusable("the CA file", tls.ca, error) from None
+        if tls.key and not tls.certificate:
+            raise ConfigError(f"{self._url}: the key {tls.key} is of no use without its certificate")
         if tls.certificate:
-            context.load_cert_chain(tls.certificate, tls.key or None)
-    except OSError as error:  # of files: missing, unreadable, or (SSLError) not what they should be
-        named = ", ".join(filter(None, tls))
-        raise ConfigError(f"{url}: cannot use the TLS files {named}: {error.strerror or error}") from None
-    try:
-        return context.wrap_socket(sock, server_hostname=host)
-    except ssl.SSLCertVerificationError as error:
-        raise Unavailable(
-            f"{url}: the server's certificate is refused: {error.verify_message}",
-            hint="trust its authority with the CA file, or ask for the name that its certificate carries",
-        ) from None
-    except ssl.SSLError as error:
-        raise Unavailable(f"{url}: TLS: {error.reason or error}") from None
+            try:
+                # An empty password, because OpenSSL would ask for one on the terminal.
+                context.load_cert_chain(tls.certificate, tls.key or None, password="")
+            except (OSError, ValueError) as error:
+                named = " with the key ".join(filter(None, (tls.certificate, tls.key)))
+                raise self._unusable("the certificate", named, error) from None
+        return context
+
+    def _unusable(self, what: str, path: str, error: Exception) -> ConfigError:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+        return ConfigError(f"{self._url}: cannot use {what} {path}: {_words(reason)}")
+
+    def failure(self, error: OSError) -> Unavailable:
+        """What went wrong on a connection with TLS, in words."""
+        import ssl
+
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return Unavailable(
+                f"{self._url}: the server's certificate is refused: {error.verify_message}",
+                hint="trust its authority with the CA file, or ask for the name that its certificate carries",
+            )
+        if not isinstance(error, ssl.SSLError):
+            return Unavailable(f"{self._url}: {error.strerror or error}")
+        reason = error.reason or ""
+        if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason or "HANDSHAKE_FAILURE" in reason:
+            # The server's alert (RFC 8446, 6.2). One of TLS 1.3 comes after the handshake, with the first answer.
+            shown = "refuses our certificate" if self._tls.certificate else "wants a certificate of ours"
+            return Unavailable(
+                f"{self._url}: the server {shown}: {_words(reason)}",
+                hint="set the client's certificate and key, of an authority that the server trusts",
+            )
+        if reason == "WRONG_VERSION_NUMBER":
+            return Unavailable(f"{self._url}: the server does not speak TLS there", hint="write http:// instead")
+        return Unavailable(f"{self._url}: TLS: {_words(reason) or error}")
+
+
+def _words(reason: str) -> str:
+    """`TLSV13_ALERT_CERTIFICATE_REQUIRED` as `tlsv13 alert certificate required`; other text as it is."""
+    return reason.replace("_", " ").lower() if reason.isupper() else reason

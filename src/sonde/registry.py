@@ -42,6 +42,7 @@ COLLECTORS: dict[str, str] = {
 SINKS: dict[str, str] = {
     "archive": "sonde.sinks.archive:ArchiveSink",
     "jsonl": "sonde.sinks.jsonl:JsonlSink",
+    "otlp": "sonde.sinks.otlp:OtlpSink",
     "prometheus": "sonde.sinks.prometheus:PrometheusSink",
 }
 
