@@ -142,7 +142,7 @@ def _defaults() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     section = ""
     for line in render(Config()).splitlines():
-        line = line.removeprefix("# ")
+        line = line.lstrip("# ")
         if line.startswith("["):
             section = line.strip("[]")
             found[section] = {}

@@ -62,12 +62,27 @@ class ParseError(ReadError):
 
 
 class SinkError(SondeError):
-    """A delivery failed. `retry_after` is how many seconds the receiver asks to be left alone, if it says so."""
+    """A batch was not delivered, or not all of it.
 
-    def __init__(self, message: str, *, retry: bool, retry_after: float | None = None, hint: str = "") -> None:
+    Of its leading frames, `delivered` and `refused` are done with; the rest is tried again or, without `retry`, is
+    refused too. `retry_after` are the seconds a server asks to be left alone for.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry: bool,
+        hint: str = "",
+        retry_after: float = 0.0,
+        delivered: int = 0,
+        refused: int = 0,
+    ) -> None:
         super().__init__(message, hint=hint)
         self.retry = retry
         self.retry_after = retry_after
+        self.delivered = delivered
+        self.refused = refused
 
 
 class StoreError(SondeError):

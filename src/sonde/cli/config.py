@@ -114,8 +114,15 @@ def _toml(value: object) -> str:
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(_toml, value)) + "]"
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }" if value else "{}"
+        pairs = [f"{_toml_key(key)} = {_toml(item)}" for key, item in value.items()]
+        return "{ " + ", ".join(pairs) + " }" if pairs else "{}"
     return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _toml_key(key: str) -> str:
+    """Bare where TOML allows it: a dot in a bare key would make a table of it."""
+    bare = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
+    return key if bare else json.dumps(key)
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from sonde.config import NoKeys
 from sonde.errors import ParseError
@@ -61,6 +61,13 @@ DROPPED = MetricSpec(
 )
 REJECTED = MetricSpec("sonde_sink_rejected_total", Kind.COUNTER, Unit.NONE, "Frames a sink refused for good.", _SINK)
 SINK_FAILURES = MetricSpec("sonde_sink_failures_total", Kind.COUNTER, Unit.NONE, "Deliveries that failed.", _SINK)
+POINTS_REJECTED = MetricSpec(
+    "sonde_sink_points_rejected_total",
+    Kind.COUNTER,
+    Unit.NONE,
+    "Values a receiver refused of deliveries it took otherwise.",
+    _SINK,
+)
 QUEUE = MetricSpec("sonde_sink_queue_frames", Kind.GAUGE, Unit.NONE, "Frames waiting for a sink.", _SINK)
 CPU = MetricSpec(
     "sonde_daemon_cpu_seconds_total", Kind.COUNTER, Unit.SECONDS, "CPU time of the daemon, user and system."
@@ -99,7 +106,15 @@ class OutletState(Protocol):
     failures: int
 
     @property
+    def sink(self) -> object: ...
+    @property
     def depth(self) -> int: ...
+
+
+class Receiver(Protocol):
+    """A sink whose server can take a delivery and refuse some of its values."""
+
+    points_rejected: int
 
 
 class DaemonCollector:
@@ -116,6 +131,7 @@ class DaemonCollector:
         REJECTED,
         SINK_FAILURES,
         QUEUE,
+        POINTS_REJECTED,
         CPU,
         RSS,
         THREADS,
@@ -134,6 +150,7 @@ class DaemonCollector:
         self._key: object = None
         self._shown: object = None
         self._qualities: list[int] = []
+        self._receivers: list[Receiver] = []
         self._layout = EMPTY_LAYOUT
 
     def watch(self, runners: Callable[[], Sequence[RunnerState]], outlets: Callable[[], Sequence[OutletState]]) -> None:
@@ -161,12 +178,15 @@ class DaemonCollector:
             *self._qualities,
             *chain.from_iterable(zip(*map(_OUTLET, outlets), strict=True)),
         )
+        values += [sink.points_rejected for sink in self._receivers]
         values += (time.process_time_ns() // 1000 / 1e6, self._resident(), threading.active_count(), self._started, 1)
         return Reading(self._layout, values)
 
     def _learn(self, runners: Sequence[RunnerState], outlets: Sequence[OutletState]) -> None:
         qualities = _qualities(runners)
         self._qualities = list(qualities.values())
+        receivers: dict[str, Any] = {o.name: o.sink for o in outlets if hasattr(o.sink, "points_rejected")}
+        self._receivers = list(receivers.values())
         shown = ([runner.name for runner in runners], [outlet.name for outlet in outlets], list(qualities))
         if shown == self._shown:
             return
@@ -176,6 +196,7 @@ class DaemonCollector:
         ]
         series += [(QUALITY, pair) for pair in pairs]
         series += [(spec, (name,)) for spec in (DELIVERED, DROPPED, REJECTED, SINK_FAILURES, QUEUE) for name in sinks]
+        series += [(POINTS_REJECTED, (name,)) for name in receivers]
         series += [(CPU, ()), (RSS, ()), (THREADS, ()), (START, ())]
         series.append((BUILD, (VERSION, sys.version.split()[0])))
         self._layout = Layout(series)

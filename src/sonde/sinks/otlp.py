@@ -74,20 +74,24 @@ class OtlpSink:
         if self._disabled:
             return
         sent = set(map(id, self._sent))
-        waiting = [frame for frame in frames if id(frame) not in sent] if sent else frames
-        refused: SinkError | None = None
-        for part in _parts(waiting):
+        self._sent = [frame for frame in frames if id(frame) in sent]
+        refused = 0
+        refusal: SinkError | None = None
+        for part in _parts([frame for frame in frames if id(frame) not in sent]):
             try:
                 self._deliver(self._encoder.encode(part))
             except SinkError as error:
+                error.delivered, error.refused = len(self._sent) - refused, refused
                 if error.retry:
                     raise
-                refused = error  # and go on: what comes after it may be welcome
+                refusal = error  # and go on: what comes after it may be welcome
+                refused += len(part)
             self._encoder.commit()
             self._sent += part
         self._sent = []
-        if refused is not None:
-            raise refused
+        if refusal is not None:
+            refusal.delivered, refusal.refused = len(frames) - refused, refused
+            raise refusal
 
     def _deliver(self, body: bytes) -> None:
         if not body:

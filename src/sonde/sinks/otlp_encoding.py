@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from sonde.model import Frame, Histogram, Kind, Labels, Layout, MetricSpec, Unit
 from sonde.shape import picker
 from sonde.sinks.otlp_names import INTEGERS, Instrument, Rule, Rules
-from sonde.sinks.protobuf import FIXED64, VARINT, double, field, message, text, varint
+from sonde.sinks.protobuf import FIXED64, LENGTH, VARINT, double, field, message, text, varint
 
 _UNITS = {  # UCUM (ucum.org)
     # No unit, not "1": that is a ratio's, and readers that make Prometheus names append `_ratio` to it.
@@ -86,8 +86,8 @@ class _Metric(NamedTuple):
     def opening(self, size: int) -> bytes:
         """All that stands before the points, whose length is `size`."""
         number, extra = _DATA[self.instrument]
-        data = field(number, 2) + varint(len(extra) + size) + extra
-        return field(2, 2) + varint(len(self.head) + len(data) + size) + self.head + data
+        data = field(number, LENGTH) + varint(len(extra) + size) + extra
+        return field(2, LENGTH) + varint(len(self.head) + len(data) + size) + self.head + data
 
 
 class Plan:
@@ -169,7 +169,7 @@ def _heads(metric: _Metric) -> Iterator[bytes]:
 
 def _head(point: _Point) -> bytes:
     size = len(point.attributes) + (_WITHOUT_START if point.start is None else _NUMBER)
-    return field(1, 2) + varint(size) + point.attributes
+    return field(1, LENGTH) + varint(size) + point.attributes
 
 
 def _metrics(source: str, layout: Layout, rules: Rules, boot_ns: int) -> list[_Metric]:

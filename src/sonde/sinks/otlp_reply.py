@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sonde.errors import ParseError
-from sonde.sinks.protobuf import BYTES, FIXED32, FIXED64, VARINT
+from sonde.sinks.protobuf import FIXED64, LENGTH, VARINT
 
 _SHOWN = 300  # characters of a server's message
 _LONGEST_WAIT = 3600.0  # seconds; a server that asks for more is asked again after this
-_SIZES = {FIXED64: 8, FIXED32: 4}
+_FIXED32 = 5  # a wire type
+_SIZES = {FIXED64: 8, _FIXED32: 4}
 
 
 class PartialSuccess(NamedTuple):
@@ -48,8 +49,8 @@ def status_message(body: bytes, content_type: str) -> str:
     return _readable(body)
 
 
-def retry_after(header: str, now: float | None = None) -> float | None:
-    """Seconds to wait; None when the header says nothing one can understand."""
+def retry_after(header: str, now: float | None = None) -> float:
+    """Seconds until the receiver wants to hear from us again; 0 when it does not say."""
     header = header.strip()
     if header.isascii() and header.isdigit():
         return min(float(header[:9]), _LONGEST_WAIT)
@@ -59,7 +60,7 @@ def retry_after(header: str, now: float | None = None) -> float | None:
 
         seconds = calendar.timegm(when) - (time.time() if now is None else now)
     except (ValueError, OverflowError):
-        return None
+        return 0.0
     return min(max(seconds, 0.0), _LONGEST_WAIT)
 
 
@@ -78,7 +79,7 @@ def parse_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             value, place = _varint(data, place)
             yield number, value
             continue
-        if wire_type == BYTES:
+        if wire_type == LENGTH:
             size, place = _varint(data, place)
         else:
             size = _SIZES.get(wire_type, -1)
@@ -86,7 +87,7 @@ def parse_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             raise ParseError("an OTLP reply", data[:80])
         part = data[place : place + size]
         place += size
-        yield number, part if wire_type == BYTES else int.from_bytes(part, "little")
+        yield number, part if wire_type == LENGTH else int.from_bytes(part, "little")
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:

@@ -65,3 +65,14 @@ def test_what_the_daemon_would_refuse_is_refused(
 
     assert main(["config", "check", str(path)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_key_with_a_dot_is_shown_as_it_must_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "sonde.toml"
+    path.write_text('[sinks.otlp]\nattributes = { "deployment.environment.name" = "test", rack = "r12" }\n')
+    assert main(["config", "show", str(path)]) == 0
+    shown = capsys.readouterr().out
+    path.write_text(shown)
+
+    assert 'attributes = { "deployment.environment.name" = "test", rack = "r12" }' in shown
+    assert load(str(path)).sinks["otlp"]["attributes"] == {"deployment.environment.name": "test", "rack": "r12"}

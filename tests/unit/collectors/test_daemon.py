@@ -27,9 +27,14 @@ class Runner:
         return self.overdue_ns
 
 
+class Receiver:
+    points_rejected = 7
+
+
 class Outlet:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, sink: object = None) -> None:
         self.name = name
+        self.sink = sink
         self.delivered, self.dropped, self.rejected, self.failures, self.depth = 5, 4, 3, 2, 1
 
 
@@ -95,3 +100,11 @@ def test_the_layout_is_kept_while_nothing_comes_or_goes(collector: DaemonCollect
     runners.append(Runner("load"))
 
     assert len(collector.collect().layout) == len(first) + 5
+
+
+def test_a_sink_whose_receiver_refuses_single_values_says_how_many(collector: DaemonCollector) -> None:
+    collector.watch(tuple, lambda: [Outlet("otlp", Receiver()), Outlet("jsonl")])
+    values = named(collector.collect())
+
+    rejected = {key: value for key, value in values.items() if key[0] == "sonde_sink_points_rejected_total"}
+    assert rejected == {("sonde_sink_points_rejected_total", "otlp"): 7}
