@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from tests.authority import Authority
 
 from sonde.hostfs import HostFS
 from sonde.loop import Loop
@@ -63,3 +64,9 @@ def loop() -> Iterator[RunningLoop]:
     thread.join(20)
     assert not thread.is_alive()
     loop.close()
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Signs certificates that a client trusts who is given its `ca`."""
+    return Authority(tmp_path_factory.mktemp("authority"))

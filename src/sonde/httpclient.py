@@ -109,11 +109,29 @@ class Client:
                 if isinstance(error, TimeoutError):
                     raise
                 self.close()
-        self._stream = _Stream(self._connect(deadline), self.url)
+        self._stream = stream = _Stream(self._connect(deadline), self.url)
         try:
-            return self._ask(self._stream, message, method, deadline)
+            return self._ask(stream, message, method, deadline)
         except _Closed:
             raise ReadError(f"{self.url}: the server closed the connection without an answer") from None
+        except self._torn as error:
+            return self._last_words(stream, method, deadline, error)
+
+    @property
+    def _torn(self) -> tuple[type[OSError], ...]:
+        """What a connection raises that the server has closed."""
+        return (ConnectionError,) if self._trust is None else self._trust.torn
+
+    def _last_words(self, stream: _Stream, method: str, deadline: float, error: OSError) -> Reply:
+        """A server that closes while it is written to may have said why: 413, or an alert of TLS."""
+        try:
+            reply, _ = stream.reply(method, deadline)
+        except (_Closed, ReadError):
+            raise error from None
+        except self._torn:
+            raise error from None
+        self.close()
+        return reply
 
     def _ask(self, stream: _Stream, message: bytes, method: str, deadline: float) -> Reply:
         stream.send(message, deadline)
@@ -290,6 +308,9 @@ class _Trust:
     """
 
     def __init__(self, tls: Tls, url: str) -> None:
+        import ssl
+
+        self.torn: tuple[type[OSError], ...] = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
         self._tls = tls
         self._url = url
         self._seen = self._stamps()
@@ -344,6 +365,11 @@ class _Trust:
             return Unavailable(
                 f"{self._url}: the server's certificate is refused: {error.verify_message}",
                 hint="trust its authority with the CA file, or ask for the name that its certificate carries",
+            )
+        if isinstance(error, self.torn) and not isinstance(error, ConnectionRefusedError):
+            return Unavailable(
+                f"{self._url}: the server closed the connection",
+                hint="it may want a certificate of ours, or another one: its log has the reason",
             )
         if not isinstance(error, ssl.SSLError):
             return Unavailable(f"{self._url}: {error.strerror or error}")

@@ -150,3 +150,11 @@ def test_a_body_larger_than_one_read_comes_whole_and_trailers_are_passed_over() 
         reply = request(url)
 
     assert reply.body == b"y" * (3 * 0x40000)
+
+
+def test_a_server_that_answers_before_it_has_read_everything_is_heard() -> None:
+    with answering(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig") as url:
+        with Client(url) as client:
+            reply = client.send(b"x" * 200_000)
+
+    assert (reply.status, reply.body) == (413, b"big")
