@@ -114,14 +114,11 @@ class OtlpSink:
         except ParseError:
             partial = PartialSuccess(0, f"its answer is not OTLP's: is this a receiver of OTLP? {reply.body[:80]!r}")
         self.points_rejected += partial.rejected
-        if partial.message != self._said and (partial.message or partial.rejected):
-            log.warning(
-                "sink otlp: %s took a request but for %d points: %s",
-                self._client.url,
-                partial.rejected,
-                partial.message,
-            )
-        self._said = partial.message
+        said = partial.message or ("no reason given" if partial.rejected else "")
+        if said and said != self._said:
+            what = f"refused {partial.rejected} of its points" if partial.rejected else "has something to say"
+            log.warning("sink otlp: %s took a request but %s: %s", self._client.url, what, said)
+        self._said = said
 
     def close(self) -> None:
         self._client.close()

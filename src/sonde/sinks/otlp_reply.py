@@ -75,6 +75,8 @@ def parse_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     while place < len(data):
         tag, place = _varint(data, place)
         number, wire_type = tag >> 3, tag & 7
+        if not number:
+            raise ParseError("an OTLP reply", data[:80])
         if wire_type == VARINT:
             value, place = _varint(data, place)
             yield number, value
@@ -83,7 +85,7 @@ def parse_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             size, place = _varint(data, place)
         else:
             size = _SIZES.get(wire_type, -1)
-        if size < 0 or place + size > len(data) or not number:
+        if size < 0 or place + size > len(data):
             raise ParseError("an OTLP reply", data[:80])
         part = data[place : place + size]
         place += size
