@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.harness import interpreter
 
-BENCHMARKS = ("frame_model", "start", "exposition", "archive", "processes", "floor", "daemon", "soak")
+BENCHMARKS = ("frame_model", "start", "exposition", "otlp", "archive", "processes", "floor", "daemon", "soak")
 
 
 def main(names: list[str]) -> int:
