@@ -1,7 +1,7 @@
 """The reference pages, from the code itself: metrics from the collectors, keys from their named tuples, commands from
 their parsers.
 
-    python docs/generate.py            write docs/reference/{metrics,config,cli}.md
+    python docs/generate.py            write docs/reference/{metrics,config,cli,otlp}.md
     python docs/generate.py --check    write nothing; exit 1 and name the pages that are not current
 """
 
@@ -25,6 +25,7 @@ from sonde.cli.main import COMMANDS, parser_of
 from sonde.config import ArchiveConfig, CollectorConfig, Config, DaemonConfig, NoKeys, SinkConfig
 from sonde.model import MetricSpec
 from sonde.registry import COLLECTORS, SINKS, load
+from sonde.sinks.otlp_names import INSTRUMENTS, RULES, SCHEMA, Instrument, Rule
 from sonde.sinks.prometheus import DROPPED
 from sonde.units import Duration, Size
 
@@ -253,7 +254,37 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join([line(names), "|" + "---|" * len(names), *map(line, rows)]) + "\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"metrics.md": metrics, "config.md": config, "cli.md": cli}
+def otlp() -> str:
+    """The names in OTLP, from the rules."""
+    specs: dict[str, MetricSpec] = {spec.name: spec for name in COLLECTORS for spec in _specs(name)}
+    rows = [_otlp_row(rule, specs[name]) for name, rules in RULES.items() for rule in rules]
+    header = ("OTLP metric", "instrument", "unit", "attributes", "from")
+    return "\n".join([_MADE, "# Names in OTLP\n", *_OTLP_INTRODUCTION, _table(header, sorted(rows))])
+
+
+_OTLP_INTRODUCTION = (
+    'What `naming = "semantic"` in `[sinks.otlp]` makes of sonde\'s names: those of the OpenTelemetry semantic',
+    f"conventions ([{SCHEMA.rpartition('/')[2]}]({SCHEMA})). A metric that is not listed keeps its name, and its",
+    "labels are its attributes; so do labels that are not listed here, as those of `[daemon] labels`.",
+    "[how-to/otlp.md](../how-to/otlp.md) says how it is sent.\n",
+)
+
+
+def _specs(name: str) -> tuple[MetricSpec, ...]:
+    cls: Any = load(COLLECTORS, name)
+    specs: tuple[MetricSpec, ...] = cls.metrics
+    return specs
+
+
+def _otlp_row(rule: Rule, spec: MetricSpec) -> list[str]:
+    instrument = rule.instrument or INSTRUMENTS.get(spec.kind, Instrument.GAUGE)
+    fixed = [f"`{name}`={value}" for name, value in rule.attributes.items()]
+    labels = [f"`{rule.labels.get(label, label)}`" for label in spec.labels]
+    source = " − ".join(f"`{name}`" for name in (spec.name, *rule.minus))
+    return [f"`{rule.name}`", instrument.value, f"`{rule.unit}`", " ".join(labels + fixed), source]
+
+
+PAGES: dict[str, Callable[[], str]] = {"metrics.md": metrics, "config.md": config, "cli.md": cli, "otlp.md": otlp}
 
 if __name__ == "__main__":
     raise SystemExit(main(sys.argv[1:]))

@@ -5,7 +5,8 @@
     [collectors.<name>]          the keys of every collector (CollectorConfig) and the collector's own
     [sinks.<name>]               the keys of every sink (SinkConfig) and the sink's own
 
-Precedence: flag, then file, then default. The environment sets nothing here. A plug-in owns its `Config`, a named tuple
+Precedence: flag, then file, then default. The environment sets nothing here (the OTLP sink alone fills what is left
+unset from OTEL_* variables, because its users expect that: docs/adr/0017). A plug-in owns its `Config`, a named tuple
 (dataclasses would bring inspect, ast and tokenize into the daemon: 1.5 MB, docs/adr/0005); `bind` fills it. Types of
 keys: str, int, float, bool, Duration, Size, tuple[str, ...], Mapping[str, str], Literal of strings; each `| None` too.
 """

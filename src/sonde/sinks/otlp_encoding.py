@@ -22,9 +22,9 @@ from operator import lt
 from struct import Struct, error, pack
 from typing import Any, NamedTuple
 
-from sonde.model import Frame, Histogram, Kind, Labels, Layout, MetricSpec, Unit
+from sonde.model import Frame, Histogram, Labels, Layout, MetricSpec, Unit
 from sonde.shape import picker
-from sonde.sinks.otlp_names import INTEGERS, Instrument, Rule, Rules
+from sonde.sinks.otlp_names import INSTRUMENTS, INTEGERS, Instrument, Rule, Rules
 from sonde.sinks.protobuf import FIXED64, LENGTH, VARINT, double, field, message, text, varint
 
 _UNITS = {  # UCUM (ucum.org)
@@ -39,7 +39,6 @@ _UNITS = {  # UCUM (ucum.org)
     Unit.HERTZ: "Hz",
     Unit.VOLTS: "V",
 }
-_INSTRUMENTS = {Kind.COUNTER: Instrument.COUNTER, Kind.HISTOGRAM: Instrument.HISTOGRAM}  # all others are gauges
 _CUMULATIVE = 2  # AggregationTemporality
 _MONOTONIC = field(3, VARINT) + varint(1)
 _TEMPORALITY = field(2, VARINT) + varint(_CUMULATIVE)
@@ -181,7 +180,7 @@ def _metrics(source: str, layout: Layout, rules: Rules, boot_ns: int) -> list[_M
             minus = [places.get((name, labels), -1) for name in rule.minus]
             if -1 in minus:
                 continue  # what should be subtracted is not there: no value is better than a wrong one
-            instrument = rule.instrument or _INSTRUMENTS.get(spec.kind, Instrument.GAUGE)
+            instrument = rule.instrument or INSTRUMENTS.get(spec.kind, Instrument.GAUGE)
             identity = (rule.name, rule.unit, instrument)
             metric = metrics.get(identity)
             if metric is None:

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from sonde.model import Kind
+
 SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
 # Attributes that the conventions declare as whole numbers.
 INTEGERS = frozenset({"cpu.logical_number", "process.pid"})
@@ -28,6 +30,11 @@ class Instrument(enum.Enum):
     UPDOWN = "updowncounter"  # a sum over its attributes makes sense, and it can fall
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
+
+
+# Of a metric whose rule does not say; all other kinds are gauges: an info is one of 1, and of an untyped one nobody
+# has said that it only rises.
+INSTRUMENTS = {Kind.COUNTER: Instrument.COUNTER, Kind.HISTOGRAM: Instrument.HISTOGRAM}
 
 
 class Rule(NamedTuple):

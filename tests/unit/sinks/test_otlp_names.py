@@ -13,8 +13,7 @@ from opentelemetry.semconv import _incubating, attributes, schemas
 
 from sonde.model import Kind, MetricSpec
 from sonde.registry import COLLECTORS, load
-from sonde.sinks.otlp_encoding import _INSTRUMENTS
-from sonde.sinks.otlp_names import INTEGERS, RULES, SCHEMA, Instrument, Rule
+from sonde.sinks.otlp_names import INSTRUMENTS, INTEGERS, RULES, SCHEMA, Instrument, Rule
 
 EVERY = [(name, rule) for name, rules in RULES.items() for rule in rules]
 # Labels that stay attributes of ours: no convention has them.
@@ -50,7 +49,7 @@ def specs() -> dict[str, MetricSpec]:
 def test_a_rule_is_what_its_convention_says(
     name: str, rule: Rule, conventions: dict[str, tuple[str, str]], specs: dict[str, MetricSpec]
 ) -> None:
-    instrument = rule.instrument or _INSTRUMENTS.get(specs[name].kind, Instrument.GAUGE)
+    instrument = rule.instrument or INSTRUMENTS.get(specs[name].kind, Instrument.GAUGE)
 
     assert conventions[rule.name] == (instrument.value, rule.unit)
 
