@@ -105,15 +105,11 @@ class Plan:
             for index, point in enumerate(self.points)
             if point.minus or type(point.scale) is float or point.scale != 1
         ]
-        self.monotonic = [
-            index
-            for index, (point, metric) in enumerate((point, metric) for metric in numbers for point in metric.points)
-            if metric.instrument is Instrument.COUNTER
-        ]
+        kinds = [metric.instrument for metric in numbers for _ in metric.points]
+        self.monotonic = [index for index, kind in enumerate(kinds) if kind is Instrument.COUNTER]
         self.pick_monotonic = picker(self.monotonic)
         self._kinds: Sequence[type] = ()
         self._struct = Struct("")
-        self._sizes: tuple[int, ...] = ()
 
     def values(self, frame: Frame) -> list[Any]:
         values = list(self.pick(frame.values))
@@ -262,9 +258,9 @@ class Encoder:
                 prefixes = _prefixes(plan, starts)
         else:
             plan = Plan(frame.source, frame.layout, self._rules, self._boot_ns)
-            starts = _started(plan, last, frame.time_ns)
-            prefixes = _prefixes(plan, starts)
             values = plan.values(frame)
+            starts = _started(plan, values, last, frame.time_ns)
+            prefixes = _prefixes(plan, starts)
         body = plan.pack(prefixes, values, frame.time_ns)
         histograms: dict[bytes, tuple[int, int]] = {}
         for metric in plan.histograms:
@@ -278,18 +274,24 @@ def _prefixes(plan: Plan, starts: Sequence[int | None]) -> list[bytes]:
     return [head if start is None else head + _START + pack("<Q", start) for head, start in pairs]
 
 
-def _started(plan: Plan, last: _State | None, time_ns: int) -> list[int | None]:
+def _started(plan: Plan, values: Sequence[Any], last: _State | None, time_ns: int) -> list[int | None]:
     """The start of each point of a new layout.
 
-    A point that was there before keeps its start. One whose start nobody knows begins with this frame, and its first
-    interval is empty: that is how OTLP says that the value is only a point of reference (metrics data model, "unknown
-    start time").
+    A point that was there before keeps its start, unless it has fallen. One whose start nobody knows begins with this
+    frame, and its first interval is empty: that is how OTLP says that the value is only a point of reference (metrics
+    data model, "unknown start time").
     """
-    known = {} if last is None else dict(zip([point.key for point in last.plan.points], last.starts, strict=True))
-    return [
-        None if point.start is None else known.get(point.key) or min(point.start or time_ns, time_ns)
-        for point in plan.points
-    ]
+    starts = [None if point.start is None else min(point.start or time_ns, time_ns) for point in plan.points]
+    if last is None:
+        return starts
+    before = {point.key: index for index, point in enumerate(last.plan.points)}
+    monotonic = set(plan.monotonic)
+    for index, point in enumerate(plan.points):
+        known = before.get(point.key)
+        if known is not None:
+            fallen = index in monotonic and values[index] < last.values[known]
+            starts[index] = min(last.time_ns, time_ns) if fallen else last.starts[known]
+    return starts
 
 
 def _restarted(plan: Plan, values: Sequence[Any], last: _State, time_ns: int) -> list[int | None]:

@@ -144,6 +144,15 @@ def test_a_counter_that_falls_has_started_anew_after_it_was_last_seen() -> None:
     assert starts == [[BOOT, BOOT], [BOOT, BOOT], [NOW + S, BOOT], [NOW + S, BOOT]]
 
 
+def test_a_counter_that_falls_while_another_comes_has_started_anew_too() -> None:
+    made = encoder()
+    decoded(made, frame(Layout([(RECEIVED, ("eth0",)), (RECEIVED, ("eth1",))]), (5, 5)))
+    layout = Layout([(RECEIVED, ("eth1",)), (RECEIVED, ("eth0",)), (RECEIVED, ("eth2",))])
+    points = decoded(made, frame(layout, (6, 2, 1), NOW + S))
+
+    assert [point.start_ns for point in points] == [BOOT, NOW, BOOT]
+
+
 def test_a_value_that_may_fall_is_no_restart() -> None:
     total = MetricSpec("node_memory_MemFree_bytes", Kind.GAUGE, Unit.BYTES, "")
     made, layout = encoder(), Layout([(total, ())])
