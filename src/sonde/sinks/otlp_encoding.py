@@ -38,6 +38,7 @@ _UNITS = {  # UCUM (ucum.org)
     Unit.CELSIUS: "Cel",
     Unit.HERTZ: "Hz",
     Unit.VOLTS: "V",
+    Unit.AMPERES: "A",
 }
 _CUMULATIVE = 2  # AggregationTemporality
 _MONOTONIC = field(3, VARINT) + varint(1)
