@@ -67,25 +67,6 @@ def test_a_reader_that_stops_reading_is_not_an_error() -> None:
     assert ended.stderr == ""
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_commands_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-
-    text = capsys.readouterr().out
-    assert "doctor" in text
-    assert "--since" in text or "-l since" in text
-
-
-def test_bash_completes_what_is_begun() -> None:
-    script = (
-        f'source <({SONDE} completion bash); COMP_WORDS=(sonde sta); COMP_CWORD=1; _sonde; echo "${{COMPREPLY[@]}}"'
-    )
-
-    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30)
-
-    assert ended.stdout.strip() == "status"
-
-
 @pytest.mark.parametrize(
     ("words", "meant"),
     [(["daemon", "--colectors", "cpu"], "--collectors"), (["config", "check", "--jsn"], "--json")],

@@ -1,0 +1,1 @@
+"""Wheels, deb and rpm of sonde: `make packages`."""
