@@ -24,20 +24,24 @@ run: $(VENV)/.run ## start the daemon here (state in ./var) and show a live line
 test: check real-programs ## set everything up and pass all tests
 	$(BIN)/python -m pytest -m "not long"
 
-test-long: $(VENV)/.dev real-programs real-oar machines ## the larger tests (10 minutes of soak, a real OAR, kernels in QEMU)
+test-long: $(VENV)/.dev real-programs real-oar machines clean-debian ## the larger tests (10 minutes of soak, a real OAR, kernels in QEMU, a clean Debian)
 	$(BIN)/python -m pytest -m long --timeout 1800
 
 check: $(VENV)/.dev ## format, lint, types, import contracts
-	$(BIN)/ruff format --check src tests benchmarks docs
-	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check src packaging tests benchmarks docs
+	$(BIN)/ruff check src packaging tests benchmarks docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 real-programs: # Prometheus, VictoriaMetrics, Slurm and others for the integration tests; root on Debian only
 	@sh tests/integration/install-real-programs
+	@sh tests/packages/install-real-programs
 
 real-oar: # OAR, PostgreSQL and sshd for tests/oar; root on Debian only
 	@sh tests/oar/install-real-programs
+
+clean-debian: # debootstrap, for the packages' tests in a system of their own; root on Debian only
+	@sh tests/packages/install-real-programs long
 
 machines: # QEMU and what its guests need, for tests/kernels; root on Debian only
 	@sh tests/kernels/install-real-programs
@@ -45,10 +49,13 @@ machines: # QEMU and what its guests need, for tests/kernels; root on Debian onl
 bench: $(VENV)/.dev real-programs ## measure every bar; prints a table, keeps benchmarks/results.json
 	$(BIN)/python -m benchmarks $(BENCH)
 
+packages: $(VENV)/.dev ## wheels, deb, rpm and their checksums in dist (needs dpkg and rpm)
+	PYTHONPATH=packaging $(BIN)/python -m packages
+
 docs: $(VENV)/.dev ## generate the reference of metrics, configuration and command line
 	$(BIN)/python docs/generate.py
 
 clean: ## remove what make has made
 	rm -rf $(VENV) var build dist benchmarks/build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: help run test test-long check real-programs real-oar machines bench docs clean
+.PHONY: help run test test-long check real-programs real-oar machines clean-debian bench packages docs clean

@@ -77,7 +77,7 @@ def metrics() -> str:
     ]
     for name in COLLECTORS:
         cls: Any = load(COLLECTORS, name)
-        parts += [f"## {name}\n", _source(cls) + _off(cls) + "\n"]
+        parts += [f"## {name}\n", source_of(cls) + _off(cls) + "\n"]
         if name == "textfile":
             parts.append("The metrics of the files in its directory, beside its own:\n")
         parts.append(_metric_table(cls.metrics))
@@ -93,7 +93,7 @@ def _metric_table(specs: Iterable[MetricSpec]) -> str:
     return _table(("metric", "kind", "unit", "labels", "meaning"), rows)
 
 
-def _source(cls: type) -> str:
+def source_of(cls: type) -> str:
     """The first paragraph of the module: its subject and where it is read."""
     text = import_module(cls.__module__).__doc__ or ""
     return " ".join(text.split("\n\n")[0].split())
@@ -105,7 +105,7 @@ def _off(cls: type) -> str:
 
 def config() -> str:
     """Every key of the configuration with its type, its default and the comment behind it."""
-    defaults = _defaults()
+    defaults = defaults_of_keys()
     parts = [
         _MADE,
         "# Configuration\n",
@@ -138,7 +138,7 @@ def _own_keys(kind: str, plugins: dict[str, str], defaults: dict[str, dict[str, 
             yield _key_table(cls.Config, defaults[section])
 
 
-def _defaults() -> dict[str, dict[str, str]]:
+def defaults_of_keys() -> dict[str, dict[str, str]]:
     """Section, key, default as TOML: from the file that `sonde config default` prints."""
     found: dict[str, dict[str, str]] = {}
     section = ""
@@ -224,7 +224,7 @@ EXIT_CODES = [
 
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
-    rows = [[_usage(action), action.help or ""] for action in parser._actions if _shown(action)]
+    rows = [[usage_of(action), action.help or ""] for action in parser._actions if shown(action)]
     if rows:
         yield _table(("argument", "meaning"), rows)
     for action in parser._actions:
@@ -234,11 +234,11 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
                 yield from _arguments(sub)
 
 
-def _shown(action: argparse.Action) -> bool:
+def shown(action: argparse.Action) -> bool:
     return not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
 
 
-def _usage(action: argparse.Action) -> str:
+def usage_of(action: argparse.Action) -> str:
     """`--period 1s`, `[PATTERN …]`, `bash|zsh|fish`."""
     value = "|".join(map(str, action.choices)) if action.choices else str(action.metavar or action.dest.upper())
     if action.option_strings:

@@ -62,9 +62,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    places = [place for name in COMMANDS for place in places_of(parser_of(name)[0], (name,))]
-    print({"bash": bash, "zsh": zsh, "fish": fish}[args.shell](places))
+    print(script(args.shell))
     return 0
+
+
+def script(shell: str) -> str:
+    """What a shell must read to know all commands."""
+    places = [place for name in COMMANDS for place in places_of(parser_of(name)[0], (name,))]
+    return {"bash": bash, "zsh": zsh, "fish": fish}[shell](places)
 
 
 def places_of(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[Place]:
