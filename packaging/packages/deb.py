@@ -17,6 +17,7 @@ from pathlib import Path
 from packages.release import MAINTAINER, PACKAGING, Release, run
 from packages.tree import CONFFILES, SITE, lay_out, settle, write_compressed
 
+# procps: the unit's reload is /bin/kill, which a Debian of the smallest kind lacks. libc6: the bundled modules.
 _CONTROL = """\
 Package: sonde
 Version: {version}
@@ -24,19 +25,21 @@ Architecture: {architecture}
 Maintainer: {maintainer}
 Installed-Size: {size}
 Pre-Depends: init-system-helpers (>= 1.54~)
-Depends: python3 (>= 3.11), libc6 (>= 2.28), libgcc-s1
+Depends: python3 (>= 3.11), procps, libc6 (>= 2.28), libgcc-s1
 Recommends: logrotate
 Section: admin
 Priority: optional
 Description: watches AI and HPC jobs, one small daemon per node
 {description}
 """
+# lintian does not know that the launcher's interpreter is the system's, by another name.
+_OVERRIDES = "sonde: unusual-interpreter /usr/lib/sonde/bin/python [usr/bin/sonde]\n"
 _COPYRIGHT = """\
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: sonde
 
 Files: *
-Copyright: the sonde authors
+Copyright: {year} the sonde authors
 License: Apache-2.0
 
 License: Apache-2.0
@@ -68,8 +71,12 @@ def _debian_files(root: Path, release: Release) -> None:
     hook = root / "usr/share/python3/runtime.d/sonde.rtupdate"
     hook.parent.mkdir(parents=True)
     shutil.copy(PACKAGING / "debian/rtupdate", hook)
+    overrides = root / "usr/share/lintian/overrides/sonde"
+    overrides.parent.mkdir(parents=True)
+    overrides.write_text(_OVERRIDES)
     documents = root / "usr/share/doc/sonde"
-    (documents / "copyright").write_text(_COPYRIGHT + "".join(map(_bundled_copyright, _bundled(root))))
+    ours = _COPYRIGHT.format(year=time.gmtime(release.epoch).tm_year)
+    (documents / "copyright").write_text(ours + "".join(map(_bundled_copyright, _bundled(root))))
     date = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(release.epoch))
     write_compressed(
         documents / "changelog.gz",

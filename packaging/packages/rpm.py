@@ -11,6 +11,7 @@ from packages.release import PACKAGING, ROOT, Release, run
 from packages.tree import CONFFILES, ENVIRONMENT, EXECUTABLES, lay_out, settle
 
 _LICENCE = "usr/share/licenses/sonde/LICENSE"
+_PAPERS = {"usr/share/doc/": "%doc ", "usr/share/licenses/": "%license "}
 # Directories of others, which every system has or shares: a package owns only its own.
 _SHARED = (
     *("etc", "etc/logrotate.d", "usr", "usr/bin", "usr/lib", "usr/lib/systemd", "usr/lib/systemd/system"),
@@ -66,4 +67,7 @@ def _mark(relative: str) -> str:
         return "%config(noreplace) %attr(0644,root,root) "
     if relative in EXECUTABLES:
         return "%attr(0755,root,root) "
-    return {"usr/share/doc/": "%doc ", "usr/share/lic": "%license "}.get(relative[: len("usr/share/doc/")], "")
+    for folder, mark in _PAPERS.items():
+        if relative.startswith(folder):
+            return mark
+    return ""

@@ -79,7 +79,7 @@ def _environment(root: Path, kind: str) -> None:
     _write(root / ENVIRONMENT / "pyvenv.cfg", _VENV)
     (root / ENVIRONMENT / "bin").mkdir()
     if kind == "deb":  # an rpm looks for a Python that is new enough when it is installed: sonde.spec
-        (root / ENVIRONMENT / "bin/python").symlink_to("/usr/bin/python3")
+        (root / ENVIRONMENT / "bin/python").symlink_to("../../../bin/python3")
 
 
 def _documents(root: Path) -> None:
