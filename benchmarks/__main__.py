@@ -13,7 +13,18 @@ from pathlib import Path
 
 from benchmarks.harness import interpreter
 
-BENCHMARKS = ("frame_model", "start", "exposition", "otlp", "archive", "processes", "floor", "daemon", "soak")
+BENCHMARKS = (
+    "frame_model",
+    "start",
+    "exposition",
+    "otlp",
+    "archive",
+    "processes",
+    "packages",
+    "floor",
+    "daemon",
+    "soak",
+)
 
 
 def main(names: list[str]) -> int:

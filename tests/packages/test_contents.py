@@ -6,12 +6,15 @@ import gzip
 import hashlib
 import re
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
 from tests.integration.conftest import require
 from tests.packages.conftest import Built
 
+from packages.__main__ import main
+from packages.bundle import unpack
 from packages.release import PACKAGING, Release, release
 from packages.rpm import file_list
 from sonde.cli.main import COMMANDS
@@ -215,6 +218,26 @@ def test_a_file_with_blanks_in_its_name_stays_one(tmp_path: Path) -> None:
 )
 def test_a_candidate_sorts_before_its_release(python: str, package: str) -> None:
     assert Release(python, 0, "x86_64", "").package_version == package
+
+
+def test_a_missing_tool_is_named_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert main(["--dist", str(tmp_path / "dist")]) == 3
+    assert "rpmbuild (package rpm" in capsys.readouterr().err
+    assert not (tmp_path / "dist").exists()
+
+
+def test_wheels_that_do_not_agree_are_refused(tmp_path: Path) -> None:
+    for name, content in (("a.whl", "1"), ("b.whl", "2")):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("shared.py", content)
+            archive.writestr("x-1.dist-info/RECORD", content)
+
+    with pytest.raises(SystemExit, match="b.whl and a wheel before it do not agree about shared.py"):
+        unpack([tmp_path / "a.whl", tmp_path / "b.whl"], tmp_path / "site")
 
 
 def test_the_time_of_everything_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
