@@ -236,7 +236,7 @@ def test_wheels_that_do_not_agree_are_refused(tmp_path: Path) -> None:
             archive.writestr("shared.py", content)
             archive.writestr("x-1.dist-info/RECORD", content)
 
-    with pytest.raises(SystemExit, match="b.whl and a wheel before it do not agree about shared.py"):
+    with pytest.raises(SystemExit, match="do not agree about shared"):
         unpack([tmp_path / "a.whl", tmp_path / "b.whl"], tmp_path / "site")
 
 
