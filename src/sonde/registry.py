@@ -35,6 +35,7 @@ COLLECTORS: dict[str, str] = {
     "infiniband": "sonde.collectors.infiniband:InfinibandCollector",
     "ipmi": "sonde.collectors.ipmi:IpmiCollector",
     "job": "sonde.collectors.job:JobCollector",
+    "container": "sonde.collectors.container:ContainerCollector",
     "process": "sonde.collectors.process:ProcessCollector",
     "daemon": "sonde.collectors.daemon:DaemonCollector",
 }
@@ -50,6 +51,7 @@ SCHEDULERS: dict[str, str] = {
     "slurm": "sonde.schedulers.slurm:SlurmScheduler",
     "pbs": "sonde.schedulers.pbs:PbsScheduler",
     "oar": "sonde.schedulers.oar:OarScheduler",
+    "kubernetes": "sonde.schedulers.kubernetes:KubernetesScheduler",
     "local": "sonde.schedulers.local:LocalScheduler",
 }
 

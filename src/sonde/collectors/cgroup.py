@@ -18,14 +18,14 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from sonde.collectors.leaf_kills import LeafKills
 from sonde.errors import ParseError
 from sonde.hostfs import HostFile, HostFS
-from sonde.schedulers.cgroupfs import UNIFIED, Mount
+from sonde.schedulers.cgroupfs import UNIFIED, Mount, locate
 from sonde.shape import Shape
 
 HERTZ = os.sysconf("SC_CLK_TCK")
 _UNLIMITED = 1 << 62  # v1 shows PAGE_COUNTER_MAX pages for no limit: just below 2**63
-_LEAVES = 256  # tasks of a job whose OOM kills are looked at
 SLOW = 10  # readings of an account in which a file that hardly ever changes is read once
 
 Number = int | float
@@ -60,11 +60,13 @@ V1_MEMORY: tuple[Wanted, ...] = (
     ("rss", (b"total_rss", b"total_mapped_file"), 1),  # v1 calls anonymous memory rss
     ("anonymous", (b"total_rss",), 1),
     ("cache", (b"total_cache",), 1),
+    ("inactive", (b"total_inactive_file",), 1),  # page cache that goes first when memory is short
     ("swap", (b"total_swap",), 1),
     ("faults", (b"total_pgfault",), 1),
     ("major_faults", (b"total_pgmajfault",), 1),
 )
 V2_CPU: tuple[Wanted, ...] = (
+    ("cpu_usage", (b"usage_usec",), 10**6),
     ("cpu_user", (b"user_usec",), 10**6),
     ("cpu_system", (b"system_usec",), 10**6),
     ("periods", (b"nr_periods",), 1),
@@ -75,6 +77,7 @@ V2_MEMORY: tuple[Wanted, ...] = (
     ("rss", (b"anon", b"file_mapped"), 1),
     ("anonymous", (b"anon",), 1),
     ("cache", (b"file",), 1),
+    ("inactive", (b"inactive_file",), 1),
     ("faults", (b"pgfault",), 1),
     ("major_faults", (b"pgmajfault",), 1),
 )
@@ -125,13 +128,14 @@ class Keyed:
 class Scalar:
     """A file that is one number."""
 
-    def __init__(self, text: bytes, key: str) -> None:
+    def __init__(self, text: bytes, key: str, divisor: int = 1) -> None:
         self.keys = (key,)
+        self._divisor = divisor
         self.parse(text)
 
     def parse(self, text: bytes) -> Sequence[Number]:
         try:
-            return (int(text),)
+            return (int(text) if self._divisor == 1 else int(text) / self._divisor,)
         except ValueError:
             raise ParseError("cgroup", text) from None
 
@@ -206,55 +210,6 @@ class Pressure:
             raise ParseError("cgroup", text) from None
 
 
-class LeafKills:
-    """OOM kills of a v1 job. v1 counts one only in the victim's own cgroup (memcg_memory_event in include/linux/
-    memcontrol.h stops at the first), so those of the tasks are added up, and kept when a task's directory goes.
-    One is read at each tick, in turn."""
-
-    keys = ("oom_kills",)
-
-    def __init__(self, host: HostFS, directories: Iterable[str]) -> None:
-        self._host = host
-        self._files: dict[str, HostFile] = {}
-        self._counts: dict[str, int] = {}
-        self.add(directories)
-        if not self._counts:
-            raise FileNotFoundError(errno.ENOENT, "no memory.oom_control")
-
-    def add(self, directories: Iterable[str]) -> None:
-        for directory in directories:
-            if directory in self._counts or len(self._files) >= _LEAVES:
-                continue
-            try:
-                self._files[directory] = self._host.record(f"{directory}/memory.oom_control")
-                self._count(directory)
-            except OSError:
-                continue  # gone since its process was seen
-
-    def _count(self, directory: str) -> None:
-        file = self._files.pop(directory)
-        text = file.read()
-        self._files[directory] = file  # last in turn
-        at = text.find(b"\noom_kill ")  # since 4.17
-        try:
-            self._counts[directory] = int(text[at + 10 :]) if at >= 0 else int(b"")
-        except ValueError:
-            raise ParseError(file.path, text) from None
-
-    def read(self) -> Sequence[Number]:
-        for directory in self._files:
-            try:
-                self._count(directory)
-            except OSError:
-                pass  # the task has ended; its count stays
-            break
-        return (sum(self._counts.values()),)
-
-    def close(self) -> None:
-        for file in self._files.values():
-            file.close()
-
-
 class _Slot:
     """A file, its part, and what it said last: text that is the same needs no parsing."""
 
@@ -270,10 +225,22 @@ class _Slot:
 
 
 class Account:
-    """The files a job's cgroups have. `keys` and the values of `read` stand in the same order."""
+    """The files a job's cgroups have. `keys` and the values of `read` stand in the same order.
 
-    def __init__(self, host: HostFS, mounts: Mapping[str, Mount], cgroups: Mapping[str, str], leaves: Iterable[str]):
+    `precise` adds v1's CPU time in nanoseconds, one more file; v2 has it beside the rest.
+    """
+
+    def __init__(
+        self,
+        host: HostFS,
+        mounts: Mapping[str, Mount],
+        cgroups: Mapping[str, str],
+        leaves: Iterable[str],
+        *,
+        precise: bool = False,
+    ) -> None:
         self._host = host
+        self._precise = precise
         self._mounts = mounts
         self._slots: list[_Slot] = []
         self._kills: LeafKills | None = None
@@ -281,8 +248,8 @@ class Account:
         self.missing: dict[str, str] = {}  # files that cannot be read, and why
         directories: dict[str, str] = {}
         for name, path in cgroups.items():
-            directory = mounts[name].directory(path) if name in mounts else None
-            if directory is not None and host.exists(directory):
+            directory = locate(host, mounts[name], path) if name in mounts else None
+            if directory is not None:
                 directories[name] = directory
         self._add_v1(directories)
         if UNIFIED in directories:
@@ -293,6 +260,8 @@ class Account:
     def _add_v1(self, where: Mapping[str, str]) -> None:
         if "cpuacct" in where:
             self._add(where["cpuacct"], "cpuacct.stat", lambda text: Keyed(text, V1_CPU))
+            if self._precise:
+                self._add(where["cpuacct"], "cpuacct.usage", lambda text: Scalar(text, "cpu_usage", 10**9))
         if "cpu" in where:
             self._add(where["cpu"], "cpu.stat", lambda text: Keyed(text, V1_THROTTLE))
         if "memory" in where:
@@ -354,7 +323,7 @@ class Account:
     def add_leaves(self, leaves: Iterable[str]) -> None:
         """Look at the OOM kills of these cgroups of the v1 memory hierarchy too."""
         if self._kills is not None:
-            found = {self._mounts["memory"].directory(path) for path in leaves}
+            found = {locate(self._host, self._mounts["memory"], path) for path in leaves}
             self._kills.add(sorted(filter(None, found)))
 
     def read(self) -> list[Number]:

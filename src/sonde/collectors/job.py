@@ -12,28 +12,31 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 from sonde.collectors import cgroup
+from sonde.collectors.account_metrics import account_gaps
+from sonde.collectors.account_sum import Sum
 from sonde.collectors.job_metrics import (
     CPU,
     INFO,
     KEYS,
+    PEAK,
+    POD,
     PROCESSES,
     RANK,
     RSS,
-    SOURCES,
     STALLED,
     WAITING,
     WALKED,
 )
 from sonde.collectors.ledger import Group
 from sonde.collectors.proctree import Walker
+from sonde.collectors.roster import Roster
 from sonde.errors import ParseError, ReadError
 from sonde.hostfs import HostFS
-from sonde.model import EMPTY_LAYOUT, Event, Gap, Layout, MetricSpec, Quality, Reading, Series
+from sonde.model import Event, Gap, MetricSpec, Quality, Reading, Series
 from sonde.registry import SCHEDULERS, load
 from sonde.schedulers import hostlist
 from sonde.schedulers.discovery import Discovery, Found, denial
 from sonde.schedulers.job import JobId
-from sonde.shape import picker
 from sonde.units import Duration
 
 _WORTH_WALKING = ("cpu_user", "rss")
@@ -49,20 +52,26 @@ class JobConfig(NamedTuple):
 class Tracked:
     """One job and where its numbers come from."""
 
-    def __init__(self, key: JobId, found: Found, account: cgroup.Account) -> None:
+    def __init__(self, key: JobId, found: Found, account: cgroup.Account | Sum) -> None:
         self.key = key
         self.account = account
         self.group: Group | None = None
         self.name = ""  # the job id its series carry
         self.keys = account.keys
         self._walk: tuple[Callable[[Group], int | float], ...] = ()
+        self._has_io = True
         self.values: list[int | float] = []
         self.kills: int | float | None = None
         self.update(found)
 
     def update(self, found: Found) -> None:
         self.found = found
-        self.account.add_leaves(found.leaves)
+        if isinstance(self.account, Sum):
+            self.account.follow(found.parts, found.leaves)
+            self.keys = self.account.keys
+            self.choose(has_io=self._has_io)
+        else:
+            self.account.add_leaves(found.leaves)
 
     def walk(self) -> Group:
         """Take from the processes what the cgroup does not give."""
@@ -71,6 +80,7 @@ class Tracked:
 
     def choose(self, *, has_io: bool) -> bool:
         """Settle which keys there are; True when they are others than before."""
+        self._has_io = has_io
         if self.group is None:
             return False
         unread = () if has_io and not self.group.denied else ("read", "written")
@@ -89,19 +99,19 @@ class Tracked:
         return self.values[self.keys.index(key)] if key in self.keys and self.values else None
 
     @property
+    def parts(self) -> list[str]:
+        return self.account.parts if isinstance(self.account, Sum) else []
+
+    @property
     def labels(self) -> tuple[str, str]:
         return self.name, self.key.scheduler
 
     def gaps(self) -> list[Gap]:
-        gaps = []
         denied = self.group.denied if self.group is not None else 0
-        for key, (spec, extra) in KEYS.items():
-            if spec in (WAITING, STALLED):
-                continue  # a matter of the host, reported once
-            if key == "limit" and key not in self.keys and "usage" in self.keys:
-                gaps.append(Gap(spec, self.labels, Quality.BLANK, "no limit is set"))
-            elif key not in self.keys and not (denied and key in ("read", "written")):
-                gaps.append(Gap(spec, (*self.labels, *extra), Quality.UNSUPPORTED, self._cause(key)))
+        told_below = ("read", "written") if denied else ()
+        gaps = account_gaps(KEYS, {*self.keys, *told_below}, self.labels, self.account.missing, "job")
+        if isinstance(self.account, Sum) and len(self.account.parts) > 1 and "peak" in self.keys:
+            gaps.append(Gap(PEAK, self.labels, Quality.ESTIMATED, "added up over pods, which peak at different times"))
         if self.group is not None and "rss" not in self.account.keys:
             summed = "added up over processes: a page that several share counts for each"
             gaps.append(Gap(RSS, self.labels, Quality.ESTIMATED, summed))
@@ -109,13 +119,6 @@ class Tracked:
             whose = f"I/O of {denied} processes of another user may not be read"
             gaps += [Gap(KEYS[key][0], self.labels, Quality.DENIED, whose) for key in ("read", "written")]
         return gaps
-
-    def _cause(self, key: str) -> str:
-        files, controller = SOURCES[key]
-        for file in files:
-            if file in self.account.missing:
-                return self.account.missing[file]
-        return f"the job is in no cgroup of the {controller} controller"
 
     def event(self, name: str, **more: str | int | float | None) -> Event:
         job = self.found.job
@@ -128,6 +131,7 @@ class JobCollector:
     metrics: ClassVar[tuple[MetricSpec, ...]] = (
         INFO,
         RANK,
+        POD,
         PROCESSES,
         *dict.fromkeys(spec for spec, _ in KEYS.values()),
     )
@@ -140,10 +144,7 @@ class JobCollector:
         self._discovery = Discovery(host, [load(SCHEDULERS, name)() for name in names])
         self._walker = Walker(host, max_processes=config.max_processes)
         self._jobs: dict[JobId, Tracked] = {}
-        self._layout = EMPTY_LAYOUT
-        self._shape: object = None
-        self._fixed: list[int | float] = []
-        self._pick = picker(())
+        self._roster = Roster(KEYS)
         self._gaps: tuple[Gap, ...] = ()
         self._scan_due_ns = 0
         self._events: list[Event] = []
@@ -155,9 +156,9 @@ class JobCollector:
             self._scan()
         if self._walker.members:
             self._walk()
-        flat = self._read()
+        self._read()
         events, self._events = self._events, []
-        return Reading(self._layout, self._pick(flat), events, self._gaps)
+        return Reading(self._roster.layout, self._roster.values(list(self._jobs.values())), events, self._gaps)
 
     def _walk(self) -> None:
         if self._walker.tick() and any(job.group and not job.group.processes for job in self._jobs.values()):
@@ -166,7 +167,7 @@ class JobCollector:
         if changed:
             self._arrange()
 
-    def _read(self) -> list[int | float]:
+    def _read(self) -> None:
         for _ in range(len(self._jobs) + 2):
             for job in self._jobs.values():
                 try:
@@ -178,7 +179,7 @@ class JobCollector:
                 if (kills := job.value("oom_kills")) != job.kills:
                     self._report_kills(job, kills)
             else:
-                return [*self._fixed, *(value for job in self._jobs.values() for value in job.values)]
+                return
         raise ReadError("the cgroups of the jobs change faster than they can be read")
 
     def _report_kills(self, job: Tracked, kills: int | float | None) -> None:
@@ -190,6 +191,8 @@ class JobCollector:
         if ended:
             self._discovery.forget(job.key)
             self._end(job)
+        elif isinstance(job.account, Sum):
+            job.update(job.found)  # it has made itself anew
         else:
             job.account.close()
             if job.group is not None:
@@ -218,9 +221,13 @@ class JobCollector:
         self._events += [job.event("job.start") for job in started]
 
     def _tracked(self, key: JobId, found: Found) -> Tracked:
-        account = cgroup.Account(self._host, self._discovery.mounts, found.cgroups, found.leaves)
+        account: cgroup.Account | Sum = (
+            Sum(self._host, self._discovery.mounts)
+            if found.parts
+            else cgroup.Account(self._host, self._discovery.mounts, found.cgroups, found.leaves)
+        )
         job = Tracked(key, found, account)
-        if any(key not in account.keys for key in _WORTH_WALKING):
+        if any(key not in job.keys for key in _WORTH_WALKING):
             job.walk()
             job.choose(has_io=self._walker.has_io)
             self._follow(job)
@@ -244,24 +251,12 @@ class JobCollector:
         """Lay out the series anew if they are other ones than before."""
         jobs = list(self._jobs.values())
         _name(jobs)
-        info = [(INFO, _info_labels(job)) for job in jobs]
-        ranks = [(RANK, labels) for job in jobs for labels in _rank_labels(job)]
-        processes = [(PROCESSES, job.labels) for job in jobs]
-        self._fixed = [*[1] * (len(info) + len(ranks)), *(len(job.found.processes) for job in jobs)]
-        series: list[Series] = [*info, *ranks, *processes]
-        order = list(range(len(series)))
-        position = {(job.key, key): at for at, (job, key) in enumerate(_flat(jobs), start=len(series))}
-        for key, (spec, extra) in KEYS.items():
-            for job in jobs:
-                if (job.key, key) in position:
-                    series.append((spec, (*job.labels, *extra)))
-                    order.append(position[job.key, key])
+        fixed: list[tuple[Series, int]] = [((INFO, _info_labels(job)), 1) for job in jobs]
+        fixed += [((RANK, labels), 1) for job in jobs for labels in _rank_labels(job)]
+        fixed += [((POD, (*job.labels, part)), 1) for job in jobs for part in job.parts]
+        fixed += [((PROCESSES, job.labels), len(job.found.processes)) for job in jobs]
+        self._roster.arrange(fixed, jobs)
         self._note_gaps(jobs)
-        shape = (series, order)
-        if shape != self._shape:
-            self._shape = shape
-            self._layout = Layout(series)
-            self._pick = picker(order)
 
     def _note_gaps(self, jobs: Sequence[Tracked]) -> None:
         gaps = [gap for job in jobs for gap in job.gaps()]
@@ -285,10 +280,6 @@ class JobCollector:
         self._discovery.close()
         for job in self._jobs.values():
             job.account.close()
-
-
-def _flat(jobs: Sequence[Tracked]) -> list[tuple[Tracked, str]]:
-    return [(job, key) for job in jobs for key in job.keys]
 
 
 def _name(jobs: Sequence[Tracked]) -> None:

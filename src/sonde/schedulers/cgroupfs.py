@@ -21,6 +21,7 @@ from sonde.hostfs import HostFS
 UNIFIED = ""  # the name of the v2 hierarchy, as /proc/PID/cgroup has it
 _V1_OPTIONS = {"rw", "ro", "xattr", "noprefix", "clone_children", "cpuset_v2_mode", "favordynmods", "none"}
 _WATCHED = ("freezer", "memory", "cpuset", "cpuacct")  # freezer is what batch systems track processes with
+_DEPTH = 5  # directories above a pod's that the kubelet or a batch system makes
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -45,12 +46,36 @@ def mounts(host: HostFS) -> dict[str, Mount]:
         text = host.read("proc/self/mountinfo")
     except FileNotFoundError:
         return {}
-    found = parse_mountinfo(text.decode("utf-8", "replace"))
-    # In a container that sees the host below /host, its own table names /host/sys/fs/cgroup/...
-    return {name: mount._replace(point=mount.point.removeprefix(host.root[1:])) for name, mount in found.items()}
+    # In a container that sees the host below /host, its own table names /host/sys/fs/cgroup/... beside the container's
+    # own /sys/fs/cgroup, which shows another part of the tree.
+    below = host.root[1:]
+    decoded = text.decode("utf-8", "replace")
+    found = parse_mountinfo(decoded, below) or parse_mountinfo(decoded)
+    return {name: mount._replace(point=mount.point.removeprefix(below)) for name, mount in found.items()}
 
 
-def parse_mountinfo(text: str) -> dict[str, Mount]:
+def locate(host: HostFS, mount: Mount, cgroup: str) -> str | None:
+    """The directory of a cgroup, if it can be seen.
+
+    From a cgroup namespace of our own, other cgroups read /../../kubepods-…; how many directories lie between the mount
+    point and the first name is not known. So it is looked for, and taken if there is only one of that name.
+    """
+    directory = mount.directory(cgroup)
+    if directory is not None:
+        return directory if host.exists(directory) else None
+    name = cgroup.rpartition("/..")[2].lstrip("/")
+    if not name:
+        return None
+    point = glob.escape(host.path(mount.point))
+    for depth in range(_DEPTH):
+        found = glob.glob(f"{point}/{'*/' * depth}{glob.escape(name)}")
+        if found:
+            return found[0].removeprefix(host.root) if len(found) == 1 else None
+    return None
+
+
+def parse_mountinfo(text: str, below: str = "") -> dict[str, Mount]:
+    """The mounts whose points begin with `below`."""
     found: dict[str, Mount] = {}
     for line in text.splitlines():
         left, dash, right = line.partition(" - ")
@@ -58,6 +83,8 @@ def parse_mountinfo(text: str) -> dict[str, Mount]:
         if not dash or len(fields) < 6 or len(rest) < 3:
             raise ParseError("mountinfo", line)
         mount = Mount(_unescaped(fields[4]).strip("/"), _unescaped(fields[3]))
+        if not mount.point.startswith(below):
+            continue
         if rest[0] == "cgroup2":
             found.setdefault(UNIFIED, mount)
         elif rest[0] == "cgroup":

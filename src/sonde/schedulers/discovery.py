@@ -22,6 +22,7 @@ from sonde.schedulers.job import (
     Job,
     JobId,
     Rank,
+    ReadsFiles,
     Scheduler,
     parse_environ,
     rank_from_environ,
@@ -46,16 +47,33 @@ class Process(NamedTuple):
 
 
 class Found:
-    """A job on this host. `cgroups` are the job's own directories by controller, `leaves` those of its tasks."""
+    """A job on this host. `cgroups` are the job's own directories by controller, `leaves` those of its tasks.
 
-    __slots__ = ("cgroups", "job", "leaves", "processes", "uid_told")
+    A job of several parts (the pods of a training job) has them all in `parts`, and in `cgroups` those of the first.
+    """
+
+    __slots__ = ("cgroups", "job", "leaves", "parts", "processes", "uid_told")
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.processes: dict[int, Process] = {}
         self.cgroups: dict[str, str] = {}
+        self.parts: dict[str, dict[str, str]] = {}
         self.leaves: set[str] = set()  # in the v1 memory hierarchy
         self.uid_told = False
+
+    def place(self, controller: str, directory: str, part: str) -> None:
+        if part:
+            self.parts.setdefault(part, {}).setdefault(controller, directory)
+        self.cgroups.setdefault(controller, directory)
+
+    def take_in(self, other: Found) -> None:
+        """Make the other's processes and directories this job's."""
+        self.processes |= other.processes
+        self.leaves |= other.leaves
+        for part, directories in other.parts.items():
+            for controller, directory in directories.items():
+                self.place(controller, directory, part)
 
     def ranks(self) -> list[Process]:
         """One process per step and rank: the first started, the top of the rank's tree. Its children inherit RANK."""
@@ -77,6 +95,12 @@ class Discovery:
     def __init__(self, host: HostFS, schedulers: Sequence[Scheduler]) -> None:
         self._host = host
         self._schedulers = tuple(schedulers)
+        self._order = [scheduler.name for scheduler in schedulers]
+        self._file_readers: dict[str, ReadsFiles] = {
+            scheduler.name: scheduler  # type: ignore[misc]
+            for scheduler in schedulers
+            if hasattr(scheduler, "job_from_files")
+        }
         self._marks = tuple(mark for scheduler in schedulers for mark in scheduler.environ_marks)
         self.mounts = cgroupfs.mounts(host)
         patterns = [pattern for scheduler in schedulers for pattern in scheduler.cgroup_parents]
@@ -91,6 +115,7 @@ class Discovery:
         self._node_files = {scheduler.name: scheduler.node_files for scheduler in schedulers}
         self._sessions: dict[int, JobId] = {}
         self._owners: dict[int, JobId] = {}
+        self._wholes: dict[JobId, Job] = {}  # by the key of a part, the job somebody said it is a part of
         self.jobs: dict[JobId, Found] = {}
 
     @property
@@ -159,16 +184,52 @@ class Discovery:
         environ = self._environ(pid, wanted=bool(inside))
         job = _deepest([job for _, _, job in inside])
         told = self._job_of_environ(environ)
-        if job is None:
-            job = told
-        elif told is not None and told.key == job.key:
-            job = job.completed(told)
+        if job is None or (told is not None and self._outranks(told, job)):
+            job, inside = told, []
+        else:
+            job = self._joined(pid, job, told)
         if job is None and self._sessions:
             job = self._job_of_session(pid)
         if job is None:
             return False
         self._add(pid, job, environ, inside)
         return True
+
+    def _outranks(self, told: Job, job: Job) -> bool:
+        """A batch system that runs in pods: its job is what the user knows, the pod is only where slurmd runs.
+
+        Elsewhere the cgroup is believed: a user can set a variable, but not that.
+        """
+        return bool(job.part) and self._order.index(told.id.scheduler) < self._order.index(job.id.scheduler)
+
+    def _joined(self, pid: int, job: Job, told: Job | None) -> Job:
+        """What the cgroup says, completed by the environment and by files, if they speak of the same job."""
+        reader = self._file_readers.get(job.id.scheduler)
+        filed = reader.job_from_files(self._host, pid, job) if reader is not None else None
+        part = job.key
+        for more in (filed, told):
+            if more is None or more.id.scheduler != job.id.scheduler:
+                continue
+            if more.key == job.key or not more.raw_id:
+                job = job.completed(more)
+            elif job.part and more.part in ("", job.part) and part not in self._wholes:
+                self._adopt(part, _whole(more, job))
+        whole = self._wholes.get(part)
+        if whole is None:
+            return job
+        step = next((more.step for more in (told, filed) if more is not None and more.step), "")
+        return whole._replace(part=job.part, cgroup=job.cgroup, step=step, uid=job.uid)
+
+    def _adopt(self, part: JobId, whole: Job) -> None:
+        """From now on, whoever is in this part belongs to the whole; so do those already found in it."""
+        if len(self._wholes) >= _REMEMBERED:
+            self._wholes.clear()
+        self._wholes[part] = whole
+        orphan = self.jobs.pop(part, None)
+        if orphan is not None:
+            found = self.jobs.setdefault(whole.key, Found(whole))
+            found.take_in(orphan)
+            self._owners |= dict.fromkeys(orphan.processes, whole.key)
 
     def _add(self, pid: int, job: Job, environ: Environ, inside: list[tuple[str, str, Job]]) -> None:
         session, start = parse_stat(self._host.read(f"proc/{pid}/stat"))
@@ -190,7 +251,7 @@ class Discovery:
         self._denied.discard(pid)
         self._changed = True
         for name, path, owner in inside:
-            found.cgroups.setdefault(name, owner.cgroup)
+            found.place(name, owner.cgroup, job.part)
             if name == "memory":
                 found.leaves.add(path)
 
@@ -256,6 +317,8 @@ class Discovery:
         return job
 
     def _environ(self, pid: int, *, wanted: bool) -> Environ:
+        if not self._marks:
+            return {}  # nobody asks for any
         try:
             data = self._host.read(f"proc/{pid}/environ")
         except PermissionError:
@@ -276,6 +339,13 @@ class Discovery:
 def _deepest(jobs: list[Job]) -> Job | None:
     """Slurm's freezer ends at the step where its memory hierarchy goes down to the task."""
     return max(jobs, key=lambda job: (bool(job.step), bool(job.task)), default=None)
+
+
+def _whole(told: Job, part: Job) -> Job:
+    """The job that a process says its part belongs to. Its name is unique within an account only: a namespace."""
+    if not told.account and part.account:
+        told = told._replace(account=part.account, raw_id=f"{part.account}/{told.raw_id}")
+    return told._replace(part="", cgroup="", step="", task="")
 
 
 def parse_stat(text: bytes) -> tuple[int, int]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
+from sonde.hostfs import HostFS
+
 Environ = Mapping[str, str]
 
 
@@ -44,6 +46,7 @@ class Job(NamedTuple):
     nodes: tuple[str, ...] = ()
     cgroup: str = ""  # the job's directory, when it was recognised by its cgroup
     walltime_seconds: int | None = None  # how long it may run
+    part: str = ""  # of a job that has several directories on a node: which one the process is in (a pod's uid)
 
     @property
     def key(self) -> JobId:
@@ -69,6 +72,7 @@ class Job(NamedTuple):
             nodes=self.nodes or other.nodes,
             cgroup=self.cgroup or other.cgroup,
             walltime_seconds=other.walltime_seconds if self.walltime_seconds is None else self.walltime_seconds,
+            part=self.part or other.part,
         )
 
 
@@ -95,6 +99,16 @@ class Scheduler(Protocol):
 
     def describe(self, job: Job) -> Job:
         """The job with what the batch system knows beyond cgroup and environment. Forks; never in a tick."""
+        ...
+
+
+class ReadsFiles(Protocol):
+    """A scheduler for whose jobs more can be told by files of the host or of the process itself."""
+
+    name: ClassVar[str]
+
+    def job_from_files(self, host: HostFS, pid: int, job: Job) -> Job | None:
+        """Asked in a scan about a process whose cgroup named the job; must not wait for anybody."""
         ...
 
 

@@ -76,6 +76,7 @@ def test_every_number_of_a_v2_job(captured: Callable[[str], HostFS]) -> None:
     account.close()
 
     assert found == {
+        "cpu_usage": 5.5,
         "cpu_user": 4.0,
         "cpu_system": 1.5,
         "periods": 10,

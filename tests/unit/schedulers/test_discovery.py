@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from sonde.errors import ParseError
 from sonde.hostfs import HostFS
+from sonde.registry import SCHEDULERS as SCHEDULERS_BY_NAME
+from sonde.registry import load
 from sonde.schedulers.discovery import Discovery, parse_stat
 from sonde.schedulers.job import JobId, Rank, Scheduler
 from sonde.schedulers.local import LocalScheduler
@@ -306,3 +308,74 @@ def test_any_bytes_are_a_session_and_a_start_time_or_a_parse_error(text: bytes) 
         parse_stat(text)
     except ParseError:
         pass
+
+
+ALL: tuple[str, ...] = ("slurm", "kubernetes", "local")
+
+
+def everybody() -> list[Scheduler]:
+    return [load(SCHEDULERS_BY_NAME, name)() for name in ALL]
+
+
+def kube(host: HostFS) -> Discovery:
+    discovery = Discovery(host, everybody())
+    discovery.scan()
+    discovery.close()
+    return discovery
+
+
+def test_the_registry_asks_batch_systems_before_kubernetes_and_that_before_launchers() -> None:
+    names = [name for name in SCHEDULERS_BY_NAME if name in ALL]
+
+    assert names == list(ALL)
+
+
+def test_the_pods_of_a_training_job_are_one_job(captured: Callable[[str], HostFS]) -> None:
+    jobs = kube(captured("kube_systemd")).jobs
+
+    train = jobs[JobId("kubernetes", "ml/train")]
+    assert set(train.processes) == {400, 410, 411, 412, 500, 510, 511}  # the sandboxes of both pods too
+    assert set(train.parts) == {"1f2e3d4c-5b6a-4789-8abc-def012345678", "2a3b4c5d-6e7f-4801-9abc-0123456789ab"}
+    assert (train.job.id.text, train.job.partition, train.job.account) == ("train", "gpu-queue", "ml")
+    assert [process.rank.global_rank for process in train.ranks()] == [0, 1, 2, 3]
+    assert len(jobs) == 2
+
+
+def test_a_pod_nobody_names_a_job_for_is_a_job(captured: Callable[[str], HostFS]) -> None:
+    systemd, cgroupfs = kube(captured("kube_systemd")).jobs, kube(captured("kube_cgroupfs")).jobs
+
+    coredns = systemd[JobId("kubernetes", "3c4d5e6f-7081-4923-aabc-abcdef012345")]
+    static = cgroupfs[JobId("kubernetes", "0123456789abcdef0123456789abcdef")]
+    assert (coredns.job.id.text, coredns.job.account) == ("coredns-5d78c9869d-x7k2p", "kube-system")
+    assert static.job.id.text == "0123456789abcdef0123456789abcdef"
+    assert JobId("kubernetes", "research/sweep") in cgroupfs
+
+
+def test_jobs_of_one_name_in_two_namespaces_are_two(scratch: Callable[[str], HostFS]) -> None:
+    host = scratch("kube_systemd")
+    for folder in ("pods", "containers"):
+        for path in Path(host.path(f"var/log/{folder}")).iterdir():
+            path.rename(path.with_name(path.name.replace("ml_train-master-0", "other_train-master-0")))
+    jobs = kube(host).jobs
+
+    assert {key.text for key in jobs} >= {"ml/train", "other/train"}
+
+
+def test_a_slurm_job_in_a_pod_is_slurms(scratch: Callable[[str], HostFS]) -> None:
+    host = scratch("kube_systemd")
+    environ = Path(host.path("proc/510/environ"))
+    environ.write_bytes(environ.read_bytes() + b"SLURM_JOB_ID=88\0SLURM_PROCID=0\0")
+    cgroup = Path(host.path("proc/511/cgroup"))
+    cgroup.write_text(cgroup.read_text().rstrip() + "/system.slice/slurmstepd.scope/job_89/step_0/user/task_0\n")
+    jobs = kube(host).jobs
+
+    by_environment, by_cgroup = jobs[JobId("slurm", "88")], jobs[JobId("slurm", "89")]
+    assert (set(by_environment.processes), by_environment.cgroups) == ({510}, {})  # the pod's cgroup is not the job's
+    assert set(by_cgroup.processes) == {511}
+    assert by_cgroup.cgroups[""].endswith("slurmstepd.scope/job_89")
+
+
+def test_a_launcher_in_a_pod_does_not_take_the_process_from_the_pod(captured: Callable[[str], HostFS]) -> None:
+    jobs = kube(captured("kube_systemd")).jobs
+
+    assert {key.scheduler for key in jobs} == {"kubernetes"}  # torchrun's variables are in it
