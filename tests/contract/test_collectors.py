@@ -22,7 +22,9 @@ HOSTS = sorted(path.name for path in (TESTS / "fixtures/hosts").iterdir() if pat
 NAMES = sorted(COLLECTORS)
 
 OWN_PROCESS = {"daemon"}  # reads itself, not the host
-HARDWARE = {"power", "cpufreq", "hwmon", "thermal_zone", "infiniband", "ipmi"}  # that a virtual machine lacks
+# What the captured virtual machine lacks.
+HARDWARE = {"power", "cpufreq", "hwmon", "thermal_zone", "infiniband", "ipmi", "ethtool", "nfs", "mountstats", "lustre"}
+HARDWARE |= {"kvm"}
 BY_FILE = {"textfile"}  # its metrics are those of the files it is pointed at
 OPEN_ENDED = {"hwmon": "node_hwmon_"}  # drivers have files of their own, which become metrics by rule
 
