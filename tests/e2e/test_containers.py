@@ -259,16 +259,18 @@ def test_process_container_pod_and_job_join_from_within_a_container(
 def test_the_recipes_of_the_guide_give_answers(
     contained: Callable[..., RunningDaemon],
     spawn: Callable[..., Worker],
+    cgroups: Cgroups,
     prometheus: Callable[..., Any],  # noqa: F811
 ) -> None:
     job = f"train-{secrets.token_hex(4)}"
     told = {"JOB_NAME": job, "POD_NAMESPACE": "ml", "POD_NAME": f"{job}-0", "CONTAINER_NAME": "main", "RANK": "0"}
     worker = spawn(str(uuid.uuid4()), "burstable", **told)
+    (cgroups.points["memory"] / worker.cgroup / "memory.limit_in_bytes").write_text(str(256 << 20))
     running = contained(own_cgroups=False)
     settled(running, [worker])
     server = prometheus(running.metrics_url.removeprefix("http://").removesuffix("/metrics"))
     recipes = re.findall(r"```promql\n(.*?)```", GUIDE.read_text(), re.DOTALL)
 
-    assert len(recipes) >= 3
+    assert len(recipes) >= 4
     for recipe in recipes:
         assert server.wait_for(recipe), recipe

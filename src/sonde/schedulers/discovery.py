@@ -342,9 +342,10 @@ def _deepest(jobs: list[Job]) -> Job | None:
 
 
 def _whole(told: Job, part: Job) -> Job:
-    """The job that a process says its part belongs to. Its name is unique within an account only: a namespace."""
-    if not told.account and part.account:
-        told = told._replace(account=part.account, raw_id=f"{part.account}/{told.raw_id}")
+    """The job that a process says its part belongs to. Its name is unique within an account only, a namespace; which
+    one that is, files of the host tell rather than the process."""
+    if part.account and told.account != part.account:
+        told = told._replace(account=part.account, raw_id=f"{part.account}/{told.id.text}")
     return told._replace(part="", cgroup="", step="", task="")
 
 

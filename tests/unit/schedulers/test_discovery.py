@@ -361,6 +361,16 @@ def test_jobs_of_one_name_in_two_namespaces_are_two(scratch: Callable[[str], Hos
     assert {key.text for key in jobs} >= {"ml/train", "other/train"}
 
 
+def test_a_pod_cannot_join_a_job_of_another_namespace(scratch: Callable[[str], HostFS]) -> None:
+    host = scratch("kube_systemd")
+    environ = Path(host.path("proc/600/environ"))  # a pod of kube-system, as the kubelet's logs know
+    environ.write_bytes(environ.read_bytes() + b"JOB_NAME=train\0POD_NAMESPACE=ml\0")
+    jobs = kube(host).jobs
+
+    assert 600 not in jobs[JobId("kubernetes", "ml/train")].processes
+    assert set(jobs[JobId("kubernetes", "kube-system/train")].processes) == {600}
+
+
 def test_a_slurm_job_in_a_pod_is_slurms(scratch: Callable[[str], HostFS]) -> None:
     host = scratch("kube_systemd")
     environ = Path(host.path("proc/510/environ"))
