@@ -13,11 +13,14 @@ from sonde.shape import picker
 class Entry(Protocol):
     """Something that has an account: a job, a container."""
 
-    keys: tuple[str, ...]
-    values: list[int | float]  # in the order of the keys
-
     @property
     def labels(self) -> tuple[str, ...]: ...
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+    @property
+    def values(self) -> list[int | float]:
+        """In the order of the keys."""
+        ...
 
 
 class Roster:
