@@ -193,7 +193,12 @@ class Sink(Protocol):
     """Sends frames somewhere. The outlet owns queueing, batching, back-off and drop counting.
 
     `inline` says that write only stores a reference: the outlet then calls it at once, in the sampling thread, and
-    needs neither queue nor thread.
+    needs neither queue nor thread. What a sink may have besides, and who looks for it:
+
+    - `translate(frames) -> frames`: called by the outlet once per frame, before its queue, in the sampling thread;
+    - `reads_host = True`: the daemon also gives it `files`, the HostFS of its configuration;
+    - `address` and `page(request)`: the daemon serves the page as /metrics on that address;
+    - `reopen()`: called at SIGHUP.
     """
 
     Config: ClassVar[type]

@@ -1,7 +1,7 @@
 """The plug-ins by name, imported only when one is asked for.
 
 One line here is all that a new collector or sink needs beside its own module. The name is also the module's, the
-configuration section's and, in camel case, the class'.
+configuration section's and, in camel case, the class'. The sinks of a dialect stand in its package.
 """
 
 from __future__ import annotations
@@ -50,6 +50,11 @@ SINKS: dict[str, str] = {
     "jsonl": "sonde.sinks.jsonl:JsonlSink",
     "otlp": "sonde.sinks.otlp:OtlpSink",
     "prometheus": "sonde.sinks.prometheus:PrometheusSink",
+    "dynolog_log": "sonde.dialects.dynolog.log:DynologLogSink",
+    "dynolog_prometheus": "sonde.dialects.dynolog.page:DynologPrometheusSink",
+    "dynolog_relay": "sonde.dialects.dynolog.relay:DynologRelaySink",
+    "dynolog_ods": "sonde.dialects.dynolog.graph:DynologOdsSink",
+    "dynolog_scuba": "sonde.dialects.dynolog.graph:DynologScubaSink",
 }
 
 SCHEDULERS: dict[str, str] = {

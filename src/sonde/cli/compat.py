@@ -17,7 +17,9 @@ from sonde.cli.terminal import table
 from sonde.errors import SondeError, Unavailable
 
 # name on the PATH: (module with a `main() -> int`, what it stands in for). A dialect adds its line here.
-LAUNCHERS: dict[str, tuple[str, str]] = {}
+LAUNCHERS: dict[str, tuple[str, str]] = {
+    "dynolog": ("sonde.cli.launchers.dynolog", "dynolog: its flags, its metrics, its log lines"),
+}
 
 _SCRIPT = """#!{python}
 # Written by `sonde compat link`: stands in for {what}.

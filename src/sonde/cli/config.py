@@ -15,8 +15,8 @@ from typing import Any
 
 from sonde import config as configuration
 from sonde.config import CollectorConfig, Config, SinkConfig, fields, split
+from sonde.daemon.pages import check_address
 from sonde.daemon.paths import default_paths
-from sonde.daemon.service import check_address
 from sonde.errors import ConfigError, Unavailable, UsageError
 from sonde.hostfs import HostFS
 from sonde.pipeline.assembly import Plan, construct, plan_collectors
@@ -57,12 +57,14 @@ def check(config: Config) -> None:
         for plan in plan_collectors(config):
             _try(plan)
         for name, table in config.sinks.items():
-            common, _ = _keys(SINKS, SinkConfig, name, table, "sinks")
+            common, own = _keys(SINKS, SinkConfig, name, table, "sinks")
             if common.queue < 1:
                 raise ConfigError(f"sinks.{name}.queue must hold at least one frame")
+            if hasattr(load(SINKS, name), "page") and hasattr(own, "address"):
+                check_address(f"sinks.{name}.address", own.address, insecure=config.daemon.insecure)
         Enricher(config.daemon.labels)
         for key in ("rpc_address", "http_address"):
-            check_address(key, getattr(config.daemon, key), insecure=config.daemon.insecure)
+            check_address(f"daemon.{key}", getattr(config.daemon, key), insecure=config.daemon.insecure)
     except (ConfigError, UsageError) as error:
         raise ConfigError(f"{config.source}: {error}", hint=error.hint) from None
 

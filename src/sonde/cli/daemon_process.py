@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib import import_module
 from typing import NamedTuple
 
 from sonde.cli.main import explain
@@ -20,10 +21,16 @@ from sonde.errors import SondeError
 class Process(NamedTuple):
     """What the command line has decided."""
 
-    config: str | None
+    config: str | None  # the file
     state: str | None
     changes: dict[str, object]  # of [daemon]
     archive: bool
+    dialect: str = ""  # whose flags `words` are; then they are the configuration, and what stands above is not
+    words: tuple[str, ...] = ()
+
+
+# A dialect whose flags make a configuration: the module with its `configuration(words) -> Config`.
+DIALECTS = {"dynolog": "sonde.dialects.dynolog.flags"}
 
 
 def become(process: Process) -> int:
@@ -46,21 +53,25 @@ def run(process: Process) -> int:
     paths = paths_in(process.state) if process.state else default_paths()
 
     def configuration() -> Config:
+        if process.dialect:
+            found: Config = import_module(DIALECTS[process.dialect]).configuration(process.words)
+            return found
         return config_from(process.config, paths, process.changes, archive=process.archive)
 
     return Daemon(configuration(), paths, reload=configuration).run()
 
 
 def main() -> int:
+    process = Process(**json.loads(sys.argv[1]))
     try:
         with open("/proc/self/comm", "w", encoding="ascii") as file:
-            file.write("sonde")  # what ps and top show
+            file.write(process.dialect or "sonde")  # what ps and top show
     except OSError:
         pass  # a matter of looks
     try:
-        return run(Process(**json.loads(sys.argv[1])))
+        return run(process)
     except SondeError as error:
-        return explain("daemon", error)
+        return explain(process.dialect or "daemon", error)
 
 
 if __name__ == "__main__":

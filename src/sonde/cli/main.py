@@ -7,7 +7,7 @@ The table below is all that `sonde --help` needs: it imports no command, and so 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = "version" if words[0] in ("-V", "--version") else words[0]
     if name not in COMMANDS:
         return _unknown(name)
-    return _guarded(name, words[1:])
+    return guarded(name, lambda: _run(name, words[1:]))
 
 
 def _unknown(name: str) -> int:
@@ -91,12 +91,17 @@ def explain(name: str, error: SondeError) -> int:
     return error.exit_code
 
 
-def _guarded(name: str, words: list[str]) -> int:
+def _run(name: str, words: list[str]) -> int:
+    parser, module = parser_of(name)
+    return int(module.run(parser.parse_args(words)))
+
+
+def guarded(name: str, command: Callable[[], int]) -> int:
+    """Run a command; what goes wrong in it becomes a message and an exit code."""
     from sonde.errors import SondeError
 
     try:
-        parser, module = parser_of(name)
-        code = int(module.run(parser.parse_args(words)))
+        code = command()
         sys.stdout.flush()
         return code
     except SondeError as error:

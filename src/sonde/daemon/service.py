@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 
 from sonde import config as configuration
-from sonde.address import parse_address
 from sonde.clock import SystemClock
 from sonde.config import ArchiveConfig, Config, DaemonConfig, SinkConfig, split
 from sonde.daemon import logs
 from sonde.daemon.handlers import functions
 from sonde.daemon.interpreter import tune_interpreter
+from sonde.daemon.pages import Pages, check_address
 from sonde.daemon.paths import Paths
-from sonde.errors import ConfigError, SondeError, Unavailable, UsageError
+from sonde.errors import SondeError, Unavailable
 from sonde.hostfs import HostFS
 from sonde.http import Request, Response, Server
 from sonde.loop import Loop
@@ -29,7 +29,6 @@ from sonde.pipeline.assembly import Assembly, build_sinks, outlet_for
 from sonde.pipeline.outlet import Outlet
 from sonde.rpc.server import RpcServer
 from sonde.sinks.prometheus import PrometheusSink
-from sonde.sockets import require_local
 from sonde.store.ring import Ring
 from sonde.version import describe
 
@@ -54,6 +53,7 @@ class Daemon:
         self._loop = Loop()
         self._rpc: RpcServer | None = None
         self._http: Server | None = None
+        self._pages = Pages(self._loop)
         self._stopping = False
         self._log_handler = logs.set_up(config.daemon)  # first: what is left out and why is said while building
         self._prometheus = PrometheusSink(PrometheusSink.Config())
@@ -86,7 +86,8 @@ class Daemon:
         return outlets
 
     def _make_sink(self, name: str, cls: type, own: object) -> Sink:
-        sink: Sink = cls(own, host=self.hostname)
+        more = {"files": self.host} if getattr(cls, "reads_host", False) else {}
+        sink: Sink = cls(own, host=self.hostname, **more)
         return sink
 
     def _archive(self, config: ArchiveConfig) -> Sink:
@@ -107,6 +108,7 @@ class Daemon:
         try:
             self._make_directories()
             self._listen()
+            log.info("answers on %s", ", ".join(self.addresses.values()))  # with the ports the kernel has chosen
             self._take_signals()
             self.assembly.start()
             self._plan_retry()
@@ -130,8 +132,8 @@ class Daemon:
 
     def _listen(self) -> None:
         daemon = self.config.daemon
-        check_address("rpc_address", daemon.rpc_address, insecure=daemon.insecure)
-        check_address("http_address", daemon.http_address, insecure=daemon.insecure)
+        check_address("daemon.rpc_address", daemon.rpc_address, insecure=daemon.insecure)
+        check_address("daemon.http_address", daemon.http_address, insecure=daemon.insecure)
         self._rpc = RpcServer(self._loop, functions(self))
         self.addresses["rpc"] = str(self._rpc.listen(f"unix:{self._paths.rpc_socket}"))
         if daemon.rpc_address:
@@ -140,6 +142,13 @@ class Daemon:
             self._http = Server(self._loop, {"/metrics": self._prometheus.page, "/healthz": self._health, "/": _index})
             where = self._http.listen(daemon.http_address, insecure=daemon.insecure)
             self.addresses["metrics"] = f"http://{where}/metrics"
+        self._serve_pages(self.assembly, daemon)
+
+    def _serve_pages(self, assembly: Assembly, daemon: DaemonConfig) -> None:
+        before = self._pages.addresses
+        self._pages.serve(assembly.outlets, insecure=daemon.insecure)
+        self.addresses = {name: url for name, url in self.addresses.items() if name not in before}
+        self.addresses |= self._pages.addresses
 
     def _health(self, request: Request) -> Response:
         """200 while every collector keeps its pace; 503 naming those that do not."""
@@ -175,7 +184,7 @@ class Daemon:
                 reopen()
         try:
             config = self._reload()
-            assembly = self._assemble(config)
+            assembly = self._renewed(config)
         except SondeError as error:
             log.error("the configuration is refused and the old one stays: %s", error)
             return
@@ -187,6 +196,16 @@ class Daemon:
         self._plan_retry()
         log.info("the configuration is read again: %s", config.source)
 
+    def _renewed(self, config: Config) -> Assembly:
+        """The pipeline of a new configuration, with its pages served; or an error, and nothing has changed."""
+        assembly = self._assemble(config)
+        try:
+            self._serve_pages(assembly, config.daemon)
+        except SondeError:
+            assembly.stop(0)
+            raise
+        return assembly
+
     def _warn_of_fixed(self, config: Config) -> None:
         for key in _FIXED:
             if getattr(config.daemon, key) != getattr(self.config.daemon, key):
@@ -194,7 +213,7 @@ class Daemon:
 
     def _end(self) -> None:
         clean = self.assembly.stop(self.config.daemon.flush_deadline)
-        for server in (self._rpc, self._http):
+        for server in (self._rpc, self._http, self._pages):
             if server is not None:
                 server.close()
         self._loop.close()
@@ -203,15 +222,6 @@ class Daemon:
             # A hung thread would keep the interpreter from ending.
             logging.shutdown()
             os._exit(1)
-
-
-def check_address(key: str, text: str, *, insecure: bool) -> None:
-    """Refuse an address of [daemon] that cannot be listened on, naming its key; an empty one is switched off."""
-    if text:
-        try:
-            require_local(parse_address(text), insecure=insecure)
-        except (UsageError, ConfigError) as error:
-            raise ConfigError(f"daemon.{key}: {error}", hint=error.hint) from None
 
 
 def _reopener(outlet: Outlet) -> Callable[[], None] | None:

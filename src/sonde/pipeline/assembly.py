@@ -99,6 +99,7 @@ def outlet_for(name: str, sink: Sink, common: SinkConfig) -> Outlet:
         selection=selection,
         min_period_ns=common.min_period.ns,
         limit=common.queue,
+        translate=getattr(sink, "translate", None),
     )
 
 

@@ -1,4 +1,4 @@
-"""One sink, one bounded queue: filters, paces, retries with back-off, drops the oldest and counts it.
+"""One sink, one bounded queue: filters, paces, translates, retries with back-off, drops the oldest and counts it.
 
 An outlet's thread is not woken by every frame. It wakes by itself, once per pace and a moment after the sampling
 threads, and takes what has gathered: one wake-up, one batch, one commit. A wake-up from a sampling thread would also
@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sonde.errors import SinkError
 from sonde.model import Frame, Sink
@@ -19,6 +19,8 @@ from sonde.pipeline.selection import Selection
 from sonde.pipeline.worker import Worker
 
 log = logging.getLogger(__name__)
+
+Translate = Callable[[Sequence[Frame]], Sequence[Frame]]
 
 _BATCH = 500  # frames handed to a sink at once: bounds the memory of one delivery
 _FIRST_BACKOFF = 0.5  # seconds
@@ -29,7 +31,9 @@ _PACE_NS = 100_000_000  # the shortest: ten batches a second are enough for ever
 class Outlet:
     """Stands between the sampling threads and a sink. `offer` never blocks on the sink.
 
-    A sink that is `inline` only keeps references: it is called at once and has no thread.
+    A sink that is `inline` only keeps references: it is called at once and has no thread. `translate` is a dialect's:
+    it is asked once for every frame and before the queue, because an increment since the frame before cannot be had a
+    second time when a delivery is tried again (docs/adr/0018).
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class Outlet:
         selection: Selection | None = None,
         min_period_ns: int = 0,
         limit: int = 1000,
+        translate: Translate | None = None,
     ) -> None:
         if limit < 1:
             raise ValueError(f"{name}: a queue holds at least one frame, not {limit}")
@@ -47,6 +52,7 @@ class Outlet:
         self.sink = sink
         self._selection = selection or Selection()
         self._plain = self._selection.everything and not min_period_ns
+        self._translate = translate
         self._min_period_ns = min_period_ns
         self._last: dict[str, int] = {}
         self._limit = limit
@@ -79,6 +85,8 @@ class Outlet:
     def offer(self, frames: Sequence[Frame]) -> None:
         if not self._plain:
             frames = self._wanted(frames)
+        if self._translate is not None:
+            frames = self._translated(self._translate, frames)
         if not frames:
             return
         with self._lock:
@@ -104,6 +112,17 @@ class Outlet:
                 slower = self._min_period_ns > chosen.period_ns
                 wanted.append(chosen._replace(period_ns=self._min_period_ns) if slower else chosen)
         return wanted
+
+    def _translated(self, translate: Translate, frames: Sequence[Frame]) -> Sequence[Frame]:
+        try:
+            return translate(frames)
+        except Exception as error:  # it runs in the sampling thread, which must go on
+            with self._lock:
+                if not self.error:
+                    log.exception("sink %s: a bug in its translation", self.name)
+                self._failed(f"bug: {error!r}")
+                self.rejected += len(frames)
+            return ()
 
     def _due(self, frame: Frame) -> bool:
         # A tenth of slack: two ticks of one pace are rarely exactly a period apart.
