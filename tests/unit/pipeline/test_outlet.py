@@ -210,3 +210,54 @@ def test_a_clock_set_back_does_not_silence_a_thinned_source() -> None:
 def test_a_queue_of_no_length_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         Outlet("test", Recording(), limit=0)
+
+
+def increments() -> Callable[[Sequence[Frame]], Sequence[Frame]]:
+    """A translation with a memory, as a dialect's that turns counters into increments."""
+    last = [0]
+
+    def translate(frames: Sequence[Frame]) -> Sequence[Frame]:
+        translated = []
+        for each in frames:
+            number = int(each.values[0])  # type: ignore[arg-type]
+            translated.append(each._replace(layout=Layout([(ONE, ())]), values=(number - last[0],)))
+            last[0] = number
+        return translated
+
+    return translate
+
+
+def test_a_frame_is_translated_once_however_often_its_delivery_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlet_module, "_FIRST_BACKOFF", 0.01)
+    sink = Recording()
+    sink.failures = [SinkError("down", retry=True) for _ in range(3)]
+    outlet = Outlet("test", sink, translate=increments())
+    outlet.start()
+    for number in (5, 7, 12):
+        outlet.offer([frame(number)])
+
+    assert eventually(lambda: len(sink.frames) == 3)
+    outlet.stop(1)
+    assert [each.values[0] for each in sink.frames] == [5, 2, 5]
+
+
+def test_a_slower_pace_makes_larger_increments() -> None:
+    sink = Inline()
+    outlet = Outlet("test", sink, min_period_ns=2 * NS, translate=increments())
+    for number in range(1, 6):
+        outlet.offer([frame(number)])
+
+    assert [each.values[0] for each in sink.frames] == [1, 2, 2]
+
+
+def test_a_bug_in_a_translation_is_counted_and_stops_nothing() -> None:
+    def broken(frames: Sequence[Frame]) -> Sequence[Frame]:
+        raise ZeroDivisionError
+
+    sink = Inline()
+    outlet = Outlet("test", sink, translate=broken)
+    outlet.offer([frame(1), frame(2)])
+
+    assert sink.frames == []
+    assert (outlet.rejected, outlet.failures) == (2, 1)
+    assert "ZeroDivisionError" in outlet.error

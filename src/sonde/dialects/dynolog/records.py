@@ -70,17 +70,10 @@ def text_of(value: float) -> str:
 
 
 def _together(frames: Iterable[Frame]) -> list[list[Frame]]:
-    """Frames by tick: a source comes once in a record, and not half a period after the others."""
+    """Frames by tick: the translator has given those of one tick the same time."""
     groups: list[list[Frame]] = []
-    sources: set[str] = set()
     for frame in frames:
-        if frame.source in sources or not groups or _apart(groups[-1][0], frame):
+        if not groups or frame.time_ns != groups[-1][0].time_ns:
             groups.append([])
-            sources.clear()
-        sources.add(frame.source)
         groups[-1].append(frame)
     return groups
-
-
-def _apart(first: Frame, frame: Frame) -> bool:
-    return abs(frame.time_ns - first.time_ns) * 2 > min(first.period_ns, frame.period_ns)

@@ -40,12 +40,15 @@ class Translator:
         }
 
     def frames(self, frames: Iterable[Frame]) -> list[Frame]:
-        """What dynolog has of these; of sources it does not know, nothing."""
-        translated = []
+        """What dynolog has of the frames of one tick, as of the time of the first; of other sources, nothing.
+
+        dynolog has one record of a tick, with one time: that is how `records` finds together what belongs together.
+        """
+        translated: list[Frame] = []
         for frame in frames:
             translation = self._translations.get(frame.source)
             if translation is not None and (result := translation(frame)) is not None:
-                translated.append(result)
+                translated.append(result._replace(time_ns=translated[0].time_ns) if translated else result)
         return translated
 
 
