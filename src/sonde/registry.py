@@ -52,6 +52,7 @@ SINKS: dict[str, str] = {
     "prometheus": "sonde.sinks.prometheus:PrometheusSink",
     "dynolog_log": "sonde.dialects.dynolog.log:DynologLogSink",
     "dynolog_prometheus": "sonde.dialects.dynolog.page:DynologPrometheusSink",
+    "dynolog_otlp": "sonde.dialects.dynolog.otlp:DynologOtlpSink",
     "dynolog_relay": "sonde.dialects.dynolog.relay:DynologRelaySink",
     "dynolog_ods": "sonde.dialects.dynolog.graph:DynologOdsSink",
     "dynolog_scuba": "sonde.dialects.dynolog.graph:DynologScubaSink",

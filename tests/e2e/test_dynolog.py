@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.conftest import RunningDaemon
 from tests.integration.conftest import Prometheus, prometheus, promtool  # noqa: F401 - fixtures
+from tests.otlp import points_of, resource_of
+from tests.receiver import receiving
 
 from sonde.cli import compat
 
@@ -297,6 +300,18 @@ def test_a_relay_gets_objects_and_its_absence_stops_nothing(dynolog: Callable[..
     assert first["event"] == {"module": "dyno"}
 
 
+def test_otlp_goes_where_the_environment_says(dynolog: Callable[..., Dynolog]) -> None:
+    with receiving() as collector:
+        flags = ["--use_otlp", "--otlp_endpoint=http://127.0.0.1:9", "--kernel_monitor_reporting_interval_s=1"]
+        running = dynolog(*flags, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, OTEL_SERVICE_NAME="lab")
+        running.wait_for(lambda: len(collector.received) >= 2)
+        assert running.end() == 0
+
+    assert resource_of(collector.received[0].body)["service.name"] == "lab"
+    names = {point.name for request in collector.received for point in points_of(request.body)}
+    assert {"uptime", "cpu_util", "cpu_z_ms", "rx_bytes"} <= names
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
@@ -337,3 +352,34 @@ def test_rpc_answers_as_dynologs(dynolog: Callable[..., Dynolog]) -> None:
         reply = connection.recv(4096)
 
     assert reply[4:] == b'{"status":1}'
+
+
+def test_a_sonde_daemon_serves_dynologs_page_and_moves_it_at_sighup(
+    daemon: Callable[..., RunningDaemon],
+) -> None:
+    section = '[sinks.dynolog_prometheus]\naddress = "{}"\n'
+    running = daemon(config=section.format("127.0.0.1:0"))
+    before = running.status()["addresses"]["dynolog_prometheus"]
+    running.wait_for(lambda: "cpu_util" in _read(before))
+
+    # The port of the daemon's own page is taken: everything stays. Another address: the page moves.
+    config = running.state / "sonde.toml"
+    config.write_text(section.format(running.metrics_url.removeprefix("http://").removesuffix("/metrics")))
+    running.process.send_signal(signal.SIGHUP)
+    running.wait_for_log("the old one stays")
+    assert "cpu_util" in _read(before)
+
+    config.write_text(section.format("localhost:0"))
+    running.process.send_signal(signal.SIGHUP)
+    running.wait_for_log("the configuration is read again")
+    after = running.status()["addresses"]["dynolog_prometheus"]
+    assert after != before
+    running.wait_for(lambda: "cpu_util" in _read(after))
+    with pytest.raises(OSError, match="refused"):
+        _read(before)
+    assert running.end() < 3
+
+
+def _read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as reply:
+        return str(reply.read().decode())

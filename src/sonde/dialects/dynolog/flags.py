@@ -114,6 +114,7 @@ ALIASES = {
     "dcgm_report_interval_s": "dcgm_reporting_interval_s",
 }
 _LEVELS = ("info", "warning", "error")
+_FRAMES = 3  # that make a sample: CPU, network, uptime; a queue of dynolog's counts samples
 _SOURCE = "dynolog's flags"
 
 
@@ -133,7 +134,7 @@ def notes(flags: Given) -> list[str]:
         for name in FLAGS
         if name in flags.named and FLAGS[name].missing not in ("", _GLOG) and flags.values[name] != FLAGS[name].default
     ]
-    if not any(flags.values[name] for name in FLAGS if name.startswith("use_")):
+    if not any(flags.values[name] for name, flag in FLAGS.items() if name.startswith("use_") and not flag.missing):
         found.append("no --use_… flag is given: samples are taken but written nowhere")
     return found
 
@@ -161,6 +162,7 @@ def _sinks(flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, di
     tables = {
         "use_JSON": ("dynolog_log", _nothing),
         "use_prometheus": ("dynolog_prometheus", _prometheus),
+        "use_otlp": ("dynolog_otlp", _otlp),
         "use_fbrelay": ("dynolog_relay", _relay),
         "use_ODS": ("dynolog_ods", _ods),
         "use_scuba": ("dynolog_scuba", _scuba),
@@ -174,6 +176,31 @@ def _nothing(flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, 
 
 def _prometheus(flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     return {"address": _address(flags["prometheus_address"], _port(flags, "prometheus_port"))}
+
+
+def _otlp(flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Two variables win over their flags, as with dynolog; everywhere else in sonde it is the other way round."""
+    return {
+        "endpoint": environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip() or flags["otlp_endpoint"],
+        "service_name": environ.get("OTEL_SERVICE_NAME", "").strip() or flags["otlp_service_name"],
+        "headers": _pairs("otlp_headers", flags["otlp_headers"]),
+        "timeout": f"{_at_least(flags, 'otlp_timeout_ms', 1)}ms",
+        "queue": _FRAMES * _at_least(flags, "otlp_max_queue_size", 1),
+        "ca": flags["otlp_ssl_ca_cert_path"],
+        "certificate": flags["otlp_ssl_client_cert_path"],
+        "key": flags["otlp_ssl_client_key_path"],
+    }
+
+
+def _pairs(flag: str, text: str) -> dict[str, str]:
+    """`name=value,name=value`. A value may be a secret: no message shows one."""
+    pairs = {}
+    for number, item in enumerate(filter(None, text.split(",")), start=1):
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--{flag}: item {number} is not written name=value")
+        pairs[name.strip()] = value.strip()
+    return pairs
 
 
 def _relay(flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:

@@ -77,6 +77,33 @@ def test_a_logger_is_a_sink(words: Sequence[str], sink: str, keys: dict[str, obj
     assert sinks == {sink: {"interface_prefixes": [], **keys}}
 
 
+def test_otlp_is_a_sink_too() -> None:
+    words = ["--use_otlp", "--otlp_endpoint=http://c:4318", "--otlp_headers=a=b=c, d=e", "--otlp_timeout_ms=1500"]
+    words += ["--otlp_max_queue_size=10", "--otlp_ssl_ca_cert_path=/ca", "--otlp_ssl_client_cert_path=/c"]
+
+    assert config(*words, "--otlp_ssl_client_key_path=/k").sinks == {
+        "dynolog_otlp": {
+            "interface_prefixes": [],
+            "endpoint": "http://c:4318",
+            "service_name": "dynolog",
+            "headers": {"a": "b=c", "d": "e"},
+            "timeout": "1500ms",
+            "queue": 30,
+            "ca": "/ca",
+            "certificate": "/c",
+            "key": "/k",
+        }
+    }
+
+
+def test_two_variables_win_over_their_flags() -> None:
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://env:1", "OTEL_SERVICE_NAME": "env"}
+
+    table = config("--use_otlp", "--otlp_endpoint=http://flag:1", "--otlp_service_name=flag", **environ).sinks
+
+    assert (table["dynolog_otlp"]["endpoint"], table["dynolog_otlp"]["service_name"]) == ("http://env:1", "env")
+
+
 def test_several_loggers_are_on_at_once() -> None:
     assert set(config("--use_JSON", "--use-prometheus", "--use_fbrelay").sinks) == {
         "dynolog_log",
@@ -112,6 +139,8 @@ def test_all_interfaces_need_a_word() -> None:
         (["--kernel_monitor_reporting_interval_s=0"], "at least 1"),
         (["--port=65536"], "highest port"),
         (["--port=-1"], "at least 0"),
+        (["--use_otlp", "--otlp_headers=secret"], "--otlp_headers: item 1 is not written name=value"),
+        (["--use_otlp", "--otlp_timeout_ms=0"], "at least 1"),
         (["--use_ODS"], "--use_ODS needs --ods_url"),
         (["--use_scuba"], "--use_scuba needs --scuba_url"),
         (["--use_ODS", "--ods_url=http://x/", "--access_token=abc"], "--access_token takes a file"),
@@ -123,11 +152,12 @@ def test_what_cannot_be_done_is_refused_by_flag(words: Sequence[str], message: s
 
 
 def test_flags_of_later_features_are_taken_and_named() -> None:
-    words = ["--enable_ipc_monitor", "--enable-gpu-monitor", "--dcgm_report_interval_s=3", "--logtostderr", "--v=2"]
+    words = ["--enable_ipc_monitor", "--enable-gpu-monitor", "--dcgm_report_interval_s=3", "--use_otel"]
+    words += ["--logtostderr", "--v=2"]
 
     assert config(*words).sinks == {}
     said = "\n".join(notes(given(words)))
-    for name in ("enable_ipc_monitor", "enable_gpu_monitor", "dcgm_reporting_interval_s"):
+    for name in ("enable_ipc_monitor", "enable_gpu_monitor", "dcgm_reporting_interval_s", "use_otel"):
         assert f"--{name} has no effect: " in said
     assert "logtostderr" not in said
     assert "written nowhere" in said
