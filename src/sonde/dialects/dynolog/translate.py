@@ -27,6 +27,7 @@ _GUEST = "node_cpu_guest_seconds_total"
 _UPTIME = "sonde_uptime_seconds"
 _ALL_MODES = (*names.MODES, *(f"guest {mode}" for mode in names.GUEST_MODES))
 _IDLE = _ALL_MODES.index("idle")
+_IOWAIT = _ALL_MODES.index("iowait")
 
 
 class Translator:
@@ -133,7 +134,7 @@ class CpuTranslation:
         self._whole = names.layout_of([(spec, ()) for spec in (*specs, *shares)], more)
 
     def _said(self, frame: Frame, before: list[list[float]], after: list[list[float]]) -> Frame | None:
-        sockets = [list(map(_milliseconds, old, new)) for old, new in zip(before, after, strict=True)]
+        sockets = [_milliseconds(old, new) for old, new in zip(before, after, strict=True)]
         host = [sum(column) for column in zip(*sockets, strict=True)]
         total = sum(host[: len(names.MODES)])
         if not total:
@@ -152,9 +153,14 @@ class CpuTranslation:
         return _answer(frame, self._whole, values)
 
 
-def _milliseconds(before: float, after: float) -> int:
-    # Idle and iowait step back now and then (proc_stat(5)), steal after a migration: nothing has passed then.
-    return max(0, round((after - before) * 1000))
+def _milliseconds(before: Sequence[float], after: Sequence[float]) -> list[int]:
+    """What has passed in each mode."""
+    passed = [round((new - old) * 1000) for old, new in zip(before, after, strict=True)]
+    idle, iowait = passed[_IDLE], passed[_IOWAIT]
+    if idle < 0 or iowait < 0:
+        # The kernel moves time between the two when whoever waited wakes up elsewhere (proc_stat(5)): their sum holds.
+        passed[_IDLE], passed[_IOWAIT] = (0, idle + iowait) if idle < 0 else (idle + iowait, 0)
+    return [max(0, time) for time in passed]  # steal is set back by a migration: nothing has passed then
 
 
 def _shares(times: Sequence[int], modes: Iterable[str], total: int) -> list[float]:

@@ -74,14 +74,24 @@ def test_the_layout_is_the_same_object_from_frame_to_frame() -> None:
     assert len(layouts[0]) == 3
 
 
-def test_iowait_that_steps_back_counts_as_nothing() -> None:
+def test_time_that_the_kernel_moves_from_iowait_to_idle_is_counted_once() -> None:
     translation = CpuTranslation(NOWHERE)
     translation(cpu_frame({"0": {"idle": 10, "iowait": 2}}))
 
-    frame = translation(cpu_frame({"0": {"idle": 11, "iowait": 1.5}}))
+    frame = translation(cpu_frame({"0": {"idle": 11, "iowait": 1.5, "user": 0.5}}))
+    back = translation(cpu_frame({"0": {"idle": 10.5, "iowait": 2.5, "user": 1}}))
 
-    assert said(frame)["cpu_w_ms"] == 0
-    assert said(frame)["cpu_i"] == 100
+    assert (said(frame)["cpu_w_ms"], said(frame)["cpu_i"], said(frame)["cpu_u"]) == (0, 50, 50)
+    assert (said(back)["cpu_w_ms"], said(back)["cpu_i"], said(back)["cpu_u"]) == (500, 0, 50)
+
+
+def test_steal_that_steps_back_counts_as_nothing() -> None:
+    translation = CpuTranslation(NOWHERE)
+    translation(cpu_frame({"0": {"steal": 9}}))
+
+    frame = translation(cpu_frame({"0": {"idle": 1, "steal": 5}}))
+
+    assert (said(frame)["cpu_z_ms"], said(frame)["cpu_i"]) == (0, 100)
 
 
 def test_times_that_were_set_back_are_left_out_once() -> None:
