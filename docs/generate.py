@@ -24,7 +24,7 @@ from sonde.cli.config import render
 from sonde.cli.main import COMMANDS, parser_of
 from sonde.config import ArchiveConfig, CollectorConfig, Config, DaemonConfig, NoKeys, SinkConfig
 from sonde.model import MetricSpec
-from sonde.registry import COLLECTORS, SINKS, load
+from sonde.registry import COLLECTORS, OFF_BY_DEFAULT, SINKS, load
 from sonde.sinks.otlp_names import INSTRUMENTS, RULES, SCHEMA, Instrument, Rule
 from sonde.sinks.prometheus import DROPPED
 from sonde.units import Duration, Size
@@ -77,7 +77,7 @@ def metrics() -> str:
     ]
     for name in COLLECTORS:
         cls: Any = load(COLLECTORS, name)
-        parts += [f"## {name}\n", source_of(cls) + _off(cls) + "\n"]
+        parts += [f"## {name}\n", source_of(cls) + _off(name) + "\n"]
         if name == "textfile":
             parts.append("The metrics of the files in its directory, beside its own:\n")
         parts.append(_metric_table(cls.metrics))
@@ -99,8 +99,8 @@ def source_of(cls: type) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
-def _off(cls: type) -> str:
-    return "" if getattr(cls, "default_on", True) else " Off by default."
+def _off(name: str) -> str:
+    return " Off by default." if name in OFF_BY_DEFAULT else ""
 
 
 def config() -> str:

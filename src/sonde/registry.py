@@ -45,6 +45,10 @@ COLLECTORS: dict[str, str] = {
     "daemon": "sonde.collectors.daemon:DaemonCollector",
 }
 
+# Asked for by name only: one series per process, interrupt line or NIC queue, devices that answer slowly, guests.
+# Not even imported otherwise.
+OFF_BY_DEFAULT = frozenset({"interrupts", "ipmi", "kvm", "ethtool", "mountstats", "process"})
+
 SINKS: dict[str, str] = {
     "archive": "sonde.sinks.archive:ArchiveSink",
     "jsonl": "sonde.sinks.jsonl:JsonlSink",

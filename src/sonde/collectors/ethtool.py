@@ -113,7 +113,6 @@ class EthtoolCollector:
     Config: ClassVar[type] = EthtoolConfig
     metrics: ClassVar[tuple[MetricSpec, ...]] = (INFO, PAUSE, AUTONEGOTIATED, *map(_spec, _KNOWN))
     blocks: ClassVar[bool] = True
-    default_on: ClassVar[bool] = False
 
     def __init__(
         self,

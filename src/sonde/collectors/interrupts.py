@@ -99,7 +99,6 @@ class InterruptsCollector:
     Config: ClassVar[type] = InterruptsConfig
     metrics: ClassVar[tuple[MetricSpec, ...]] = (PER_CPU, SUMS)
     blocks: ClassVar[bool] = False
-    default_on: ClassVar[bool] = False
 
     def __init__(self, host: HostFS, config: InterruptsConfig) -> None:
         self._per_cpu = config.per_cpu

@@ -102,7 +102,6 @@ class IpmiCollector:
         LOST,
     )
     blocks: ClassVar[bool] = True
-    default_on: ClassVar[bool] = False
 
     def __init__(self, host: HostFS, config: IpmiConfig, ask: Ask | None = None) -> None:
         self._thresholds = config.thresholds

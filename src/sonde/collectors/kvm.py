@@ -61,7 +61,6 @@ class KvmCollector:
     Config: ClassVar[type] = NoKeys
     metrics: ClassVar[tuple[MetricSpec, ...]] = (*COUNTERS.values(), PAGES, MACHINES)
     blocks: ClassVar[bool] = False
-    default_on: ClassVar[bool] = False  # for those who run virtual machines: twenty files at every tick
 
     def __init__(self, host: HostFS, config: NoKeys) -> None:
         self._host = host

@@ -101,7 +101,6 @@ class MountstatsCollector:
     Config: ClassVar[type] = NoKeys
     metrics: ClassVar[tuple[MetricSpec, ...]] = (AGE, *BYTES, *EVENTS.values(), *TRANSPORT, *OPERATIONS)
     blocks: ClassVar[bool] = False
-    default_on: ClassVar[bool] = False
 
     def __init__(self, host: HostFS, config: NoKeys) -> None:
         self._host = host

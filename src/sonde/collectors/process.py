@@ -125,7 +125,6 @@ class ProcessCollector:
         USS,
     )
     blocks: ClassVar[bool] = False
-    default_on: ClassVar[bool] = False
 
     def __init__(self, host: HostFS, config: ProcessConfig) -> None:
         if not config.pids and not config.jobs:

@@ -21,7 +21,7 @@ from sonde.pipeline.outlet import Outlet
 from sonde.pipeline.runner import Runner
 from sonde.pipeline.sampler import Sampler
 from sonde.pipeline.selection import Selection
-from sonde.registry import COLLECTORS, SINKS, load
+from sonde.registry import COLLECTORS, OFF_BY_DEFAULT, SINKS, load
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +61,11 @@ def plan_collectors(config: Config) -> list[Plan]:
     plans = []
     for name in COLLECTORS:
         table = config.collectors.get(name, {})
-        wanted = name in only if only else None
-        if wanted is False and "enabled" not in table:
+        default = name in only if only else name not in OFF_BY_DEFAULT
+        if not default and not table:
             continue  # not even imported: what is off costs nothing
         cls = load(COLLECTORS, name)
         common, own = split(CollectorConfig, cls.Config, table, f"collectors.{name}")  # type: ignore[attr-defined]
-        default = getattr(cls, "default_on", True) if wanted is None else wanted
         if common.enabled if common.enabled is not None else default:
             period_ns = (common.period or config.daemon.period).ns
             if period_ns < 10_000_000:

