@@ -22,7 +22,7 @@ from sonde.errors import Denied, SondeError, Unavailable
 from sonde.hostfs import HostFS
 from sonde.model import Reading
 from sonde.pipeline.assembly import construct, plan_collectors
-from sonde.registry import COLLECTORS
+from sonde.registry import COLLECTORS, OFF_BY_DEFAULT
 
 _COLOUR = {"ok": "green", "partly": "yellow", "absent": "grey", "denied": "yellow", "broken": "red"}
 
@@ -152,11 +152,18 @@ def check_collectors(host: HostFS) -> Iterator[Finding]:
             yield Finding(subject, "absent", str(error), error.hint)
             continue
         try:
-            yield _judge(subject, collector.collect())
+            yield _marked(plan.name, _judge(subject, collector.collect()))
         except (SondeError, OSError) as error:
             yield Finding(subject, "broken", str(error))
         finally:
             collector.close()
+
+
+def _marked(name: str, finding: Finding) -> Finding:
+    if name not in OFF_BY_DEFAULT:
+        return finding
+    switch = f"off unless collectors.{name}.enabled = true"
+    return finding._replace(detail=f"{finding.detail}; {switch}")
 
 
 def _judge(subject: str, reading: Reading) -> Finding:
