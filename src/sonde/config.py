@@ -67,7 +67,8 @@ class SinkConfig(NamedTuple):
     include: tuple[str, ...] = ()  # shell patterns of metric names; empty: all
     exclude: tuple[str, ...] = ()  # shell patterns too; goes before include
     min_period: Duration = Duration(0)  # at most one frame per source in this time
-    queue: int = 1000  # frames kept while the sink cannot be reached; then the oldest is dropped
+    queue: int | None = None  # frames kept while the sink cannot deliver; unset: 1000, of a sink that pushes 30000
+    queue_memory: Size = Size(32 * 10**6)  # memory they may take, about; beyond either the oldest frame is dropped
     rename: Mapping[str, str] = MappingProxyType({})  # the name a metric has here = the name it gets in this sink
 
 

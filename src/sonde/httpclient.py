@@ -79,21 +79,28 @@ class Client:
         self._stream: _Stream | None = None
 
     def send(
-        self, body: bytes = b"", *, method: str = "POST", target: str = "", headers: Mapping[str, str] = _NO_HEADERS
+        self,
+        body: bytes = b"",
+        *,
+        method: str = "POST",
+        target: str = "",
+        headers: Mapping[str, str] = _NO_HEADERS,
+        timeout: float = 0.0,
     ) -> Reply:
         """Ask and wait for the answer. Raises Unavailable, TimedOut or ReadError; an error status is an answer.
 
-        A kept connection that the server has closed in the meantime is made anew, once.
+        A kept connection that the server has closed in the meantime is made anew, once. `timeout` is for this request.
         """
+        timeout = timeout or self._timeout
         length = f"Content-Length: {len(body)}\r\n" if body or method in ("POST", "PUT") else ""
         head = f"{method} {target or self._where.target} HTTP/1.1\r\n{self._fixed}{_lines(headers)}{length}\r\n"
         message = head.encode("latin-1") + body
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + timeout
         try:
             return self._exchange(message, method, deadline)
         except TimeoutError:
             self.close()
-            raise TimedOut(f"{self.url}: no answer within {self._timeout:g} s") from None
+            raise TimedOut(f"{self.url}: no answer within {timeout:g} s") from None
         except OSError as error:
             self.close()
             raise self._failure(error) from None

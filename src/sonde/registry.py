@@ -54,6 +54,7 @@ SINKS: dict[str, str] = {
     "jsonl": "sonde.sinks.jsonl:JsonlSink",
     "otlp": "sonde.sinks.otlp:OtlpSink",
     "prometheus": "sonde.sinks.prometheus:PrometheusSink",
+    "remote_write": "sonde.sinks.remote_write:RemoteWriteSink",
     "dynolog_log": "sonde.dialects.dynolog.log:DynologLogSink",
     "dynolog_prometheus": "sonde.dialects.dynolog.page:DynologPrometheusSink",
     "dynolog_otlp": "sonde.dialects.dynolog.otlp:DynologOtlpSink",

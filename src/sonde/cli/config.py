@@ -58,8 +58,11 @@ def check(config: Config) -> None:
             _try(plan)
         for name, table in config.sinks.items():
             common, own = _keys(SINKS, SinkConfig, name, table, "sinks")
-            if common.queue < 1:
+            if common.queue is not None and common.queue < 1:
                 raise ConfigError(f"sinks.{name}.queue must hold at least one frame")
+            check_own = getattr(load(SINKS, name), "check", None)
+            if check_own is not None and common.enabled:
+                check_own(own)
             if hasattr(load(SINKS, name), "page") and hasattr(own, "address"):
                 check_address(f"sinks.{name}.address", own.address, insecure=config.daemon.insecure)
         Enricher(config.daemon.labels)

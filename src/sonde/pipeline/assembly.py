@@ -17,7 +17,7 @@ from sonde.errors import ConfigError, Denied, Unavailable
 from sonde.hostfs import HostFS
 from sonde.model import Collector, Frame, Sink
 from sonde.pipeline.enrich import Enricher
-from sonde.pipeline.outlet import Outlet
+from sonde.pipeline.outlet import QUEUE, Outlet
 from sonde.pipeline.runner import Runner
 from sonde.pipeline.sampler import Sampler
 from sonde.pipeline.selection import Selection
@@ -86,7 +86,8 @@ def build_sinks(config: Config, make: Callable[[str, type, object], Sink]) -> li
 
 
 def outlet_for(name: str, sink: Sink, common: SinkConfig) -> Outlet:
-    if common.queue < 1:
+    limit = common.queue if common.queue is not None else getattr(sink, "default_queue", QUEUE)
+    if limit < 1:
         raise ConfigError(f"sinks.{name}.queue must hold at least one frame")
     try:
         selection = Selection(common.include, common.exclude, common.rename)
@@ -97,7 +98,8 @@ def outlet_for(name: str, sink: Sink, common: SinkConfig) -> Outlet:
         sink,
         selection=selection,
         min_period_ns=common.min_period.ns,
-        limit=common.queue,
+        limit=limit,
+        memory=common.queue_memory,
         translate=getattr(sink, "translate", None),
     )
 

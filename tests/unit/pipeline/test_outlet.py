@@ -131,6 +131,86 @@ def test_what_a_sink_refuses_for_good_is_counted_and_not_sent_again() -> None:
     assert [item.values[0] for item in sink.frames] == [2]
 
 
+def test_a_batch_that_was_taken_in_part_is_not_sent_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlet_module, "_FIRST_BACKOFF", 0.01)
+    sink = Recording()
+    sink.failures = [SinkError("down", retry=True, delivered=3, refused=1)]
+    outlet = Outlet("test", sink)
+    outlet.offer([frame(number) for number in range(10)])
+    outlet.start()
+
+    assert eventually(lambda: len(sink.frames) == 6)
+    assert [item.values[0] for item in sink.frames] == [4, 5, 6, 7, 8, 9]
+    assert outlet.stop(1)
+    assert (outlet.delivered, outlet.rejected, outlet.dropped) == (9, 1, 0)
+
+
+def test_a_batch_that_was_refused_in_part_counts_what_was_taken() -> None:
+    sink = Recording()
+    sink.failures = [SinkError("out of order", retry=False, delivered=7)]
+    outlet = Outlet("test", sink)
+    outlet.offer([frame(number) for number in range(10)])
+    outlet.start()
+
+    assert eventually(lambda: outlet.rejected == 3)
+    assert outlet.stop(1)
+    assert (outlet.delivered, outlet.depth, sink.frames) == (7, 0, [])
+
+
+def test_a_server_that_names_a_time_is_left_alone_for_that_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlet_module, "_FIRST_BACKOFF", 0.01)
+    sink = Recording()
+    sink.failures = [SinkError("busy", retry=True, retry_after=0.4), SinkError("busy", retry=True)]
+    outlet = Outlet("test", sink)
+    outlet.offer([frame(1)])
+    outlet.start()
+    assert eventually(lambda: outlet.failures == 1)
+    begun = time.monotonic()
+
+    assert eventually(lambda: outlet.delivered == 1)
+    assert 0.35 < time.monotonic() - begun < 2
+    assert outlet.stop(1)
+
+
+def test_waits_grow_to_four_seconds_and_differ_by_chance() -> None:
+    outlet = Outlet("test", Recording())
+    waits = {outlet._wait(4.0) for _ in range(200)}
+
+    assert outlet._wait(0.0) == 0.0
+    assert 3.0 <= min(waits) < 3.3
+    assert 3.7 < max(waits) <= outlet_module._LAST_BACKOFF == 4.0
+
+
+def test_large_frames_are_bounded_by_their_memory_and_the_newest_stays() -> None:
+    sink = Recording()
+    layout = Layout((TWO, (str(index),)) for index in range(1000))  # about 40 kB per frame
+    outlet = Outlet("test", sink, memory=100_000)
+    for second in range(10):
+        outlet.offer([Frame("test", second * NS, 0, NS, layout, [second] * 1000)])
+    assert (outlet.depth, outlet.dropped) == (2, 8)
+
+    sink.failures = [SinkError("down", retry=True)]
+    outlet._put_back(outlet._deliver(outlet._take()))
+    assert (outlet.depth, outlet.dropped) == (2, 8)
+    outlet.offer([Frame("test", 10 * NS, 0, NS, layout, [10] * 1000)])
+    outlet.start()
+
+    assert outlet.stop(2)
+    assert [item.values[0] for item in sink.frames] == [9, 10]
+
+
+def test_a_frame_larger_than_the_memory_is_kept_alone() -> None:
+    sink = Recording()
+    outlet = Outlet("test", sink, memory=1)
+    for number in range(3):
+        outlet.offer([frame(number)])
+    outlet.start()
+
+    assert outlet.stop(2)
+    assert [item.values[0] for item in sink.frames] == [2]
+    assert outlet.dropped == 2
+
+
 def test_a_bug_in_a_sink_costs_its_batch_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     sink = Recording()
     sink.failures = [KeyError("oops")]
