@@ -7,11 +7,12 @@ import os
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,13 @@ def logged(log: Path, pattern: bytes, process: subprocess.Popen[bytes]) -> str:
     raise AssertionError(f"{process.args!r} did not log {pattern!r}:\n{log.read_text()}")
 
 
+Samples = dict[frozenset[tuple[str, str]], list[tuple[int, float]]]  # by labels: times in ms and values
+
+
 class Prometheus:
     """A running Prometheus."""
+
+    tls: ssl.SSLContext | None = None  # for https
 
     def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
         self.process = process
@@ -91,13 +97,21 @@ class Prometheus:
     def ask(self, what: str, **parameters: str) -> Any:
         """The data of an answer of its API."""
         url = f"{self.url}/api/v1/{what}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=PATIENCE) as reply:
+        with urllib.request.urlopen(url, timeout=PATIENCE, context=self.tls) as reply:
             return json.load(reply)["data"]
 
     def query(self, expression: str) -> dict[str, float]:
         """The present value of each series, by its `__name__`; of one without a name by the expression."""
         result = self.ask("query", query=expression)["result"]
         return {item["metric"].get("__name__", expression): float(item["value"][1]) for item in result}
+
+    def samples(self, selector: str) -> Samples:
+        """Everything that is stored of the last ten minutes, with the times it was stored under."""
+        result = self.ask("query", query=f"{selector}[10m]")["result"]
+        return {
+            frozenset(item["metric"].items()): [(round(at * 1000), float(value)) for at, value in item["values"]]
+            for item in result
+        }
 
     def wait_for(self, expression: str) -> dict[str, float]:
         """Ask until there is an answer."""
@@ -120,22 +134,32 @@ def prometheus(tmp_path: Path) -> Iterator[Callable[..., Prometheus]]:
     """Start Prometheus; it listens on a loopback port of the kernel's choice and ends with the test.
 
     `target` is one address to scrape; `discovery` is a scrape configuration's own way to find some.
+    `web` is the configuration of its server: TLS and users.
     """
     program = require("prometheus")
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(target: str = "", path: str = "/metrics", discovery: dict[str, Any] | None = None) -> Prometheus:
+    def start(
+        target: str = "",
+        path: str = "/metrics",
+        discovery: dict[str, Any] | None = None,
+        flags: Sequence[str] = (),
+        web: dict[str, Any] | None = None,
+    ) -> Prometheus:
         folder = tmp_path / f"prometheus-{len(started)}"
         folder.mkdir()
-        found = discovery or {"static_configs": [{"targets": [target]}]}
+        found = discovery or {"static_configs": [{"targets": [target] if target else []}]}
         (folder / "prometheus.yml").write_text(json.dumps(scraping({"metrics_path": path, **found})))  # JSON is YAML
+        (folder / "web.yml").write_text(json.dumps(web or {}))
         with (folder / "log").open("wb") as output:
             process = subprocess.Popen(
                 [
                     program,
                     f"--config.file={folder / 'prometheus.yml'}",
                     f"--storage.tsdb.path={folder / 'data'}",
+                    f"--web.config.file={folder / 'web.yml'}",
                     "--web.listen-address=127.0.0.1:0",
+                    *flags,
                 ],
                 stdout=output,
                 stderr=output,
@@ -143,7 +167,7 @@ def prometheus(tmp_path: Path) -> Iterator[Callable[..., Prometheus]]:
         started.append(process)
         address = logged(folder / "log", rb'msg="Listening on" address=([0-9.:]+)', process)
         logged(folder / "log", rb'msg="(Server is ready)', process)
-        return Prometheus(process, f"http://{address}")
+        return Prometheus(process, f"{'https' if web else 'http'}://{address}")
 
     yield start
     for process in started:
@@ -176,6 +200,20 @@ class VictoriaMetrics(Prometheus):
             else:
                 return
 
+    def samples(self, selector: str) -> Samples:
+        """Everything that is stored: a query would round its time down to the second."""
+        urllib.request.urlopen(f"{self.url}/internal/force_flush", timeout=PATIENCE).close()
+        until = str(int(time.time()) + 10)
+        url = f"{self.url}/api/v1/export?{urllib.parse.urlencode({'match[]': selector, 'end': until})}"
+        found: Samples = {}
+        with urllib.request.urlopen(url, timeout=PATIENCE) as reply:
+            for line in reply:
+                item = json.loads(re.sub(rb"(?<=[\[,])[+]?(-?Inf)(?=[\],])", rb"\1inity", line))
+                pairs = zip(item["timestamps"], item["values"], strict=True)
+                values = [(ms, float(value)) for ms, value in pairs if value is not None]  # null: the end
+                found.setdefault(frozenset(item["metric"].items()), []).extend(values)
+        return found
+
     def start(self) -> None:
         self.process = self._started()
         self._wait_until_it_answers()
@@ -186,9 +224,9 @@ class VictoriaMetrics(Prometheus):
         self.process.wait(PATIENCE)
 
 
-def free_port() -> int:
+def free_port(host: str = "127.0.0.1") -> int:
     """A port that nobody had a moment ago, for programs that cannot tell which one the kernel gave them."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.create_server((host, 0)) as server:
         return int(server.getsockname()[1])
 
 
@@ -215,6 +253,38 @@ def victoria_metrics(tmp_path: Path) -> Iterator[Callable[..., VictoriaMetrics]]
     yield start
     for server in started:
         server.stop()
+
+
+class Certificates:
+    """An authority of our own and what it has signed: PEM files in a folder, made by openssl."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._openssl("req", "-x509", "-subj", "/CN=an authority", *self._new_key("ca"), "-out", self.path("ca.crt"))
+
+    def path(self, name: str) -> str:
+        return str(self._folder / name)
+
+    def _openssl(self, *words: str) -> None:
+        subprocess.run([require("openssl"), *words], check=True, capture_output=True, timeout=PATIENCE)
+
+    def _new_key(self, name: str) -> list[str]:
+        return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", self.path(f"{name}.key")]
+
+    def sign(self, name: str) -> None:
+        """A key and a certificate for 127.0.0.1, NAME.key and NAME.crt."""
+        (self._folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+        self._openssl("req", "-subj", f"/CN={name}", *self._new_key(name), "-out", self.path(f"{name}.csr"))
+        ours = ["-CA", self.path("ca.crt"), "-CAkey", self.path("ca.key"), "-CAcreateserial"]
+        files = ["-in", self.path(f"{name}.csr"), "-out", self.path(f"{name}.crt"), "-extfile", self.path("names")]
+        self._openssl("x509", "-req", "-days", "1", *ours, *files)
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    folder = tmp_path / "certificates"
+    folder.mkdir()
+    return Certificates(folder)
 
 
 @pytest.fixture

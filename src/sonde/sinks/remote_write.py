@@ -294,7 +294,9 @@ class RemoteWriteSink:
         if known is None or known.form is not group.form or not 0 <= last.time_ns - told_ns < _TELL_EVERY_NS:
             yield metadata(group.form.specs)
             told_ns = last.time_ns
-        alive[group.source] = _Alive(group.form, last.time_ns, last.period_ns, told_ns)
+        # A clock that is set back does not make a source silent.
+        newest_ns = max(last.time_ns, known.time_ns if known is not None else 0)
+        alive[group.source] = _Alive(group.form, newest_ns, last.period_ns, told_ns)
 
     def _encoded(self, group: _Group) -> Iterator[bytes]:
         try:
