@@ -1,6 +1,6 @@
 """`make bench`: measure every bar, print the table, keep the figures as JSON.
 
-python -m benchmarks [NAME...]     only these; without a name all of them (about 20 minutes, 10 of them the soak)
+python -m benchmarks [NAME...]     only these; without a name all of them (about 22 minutes, 10 of them the soak)
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ BENCHMARKS = (
     "frame_model",
     "start",
     "exposition",
+    "remote_write",
     "otlp",
     "archive",
     "processes",

@@ -1,15 +1,13 @@
 """The cost of a page of 2,000 series, beside prometheus_client's for the same series; and that of JSON lines.
 
-The values are made up in the mix a node has: half of them large counters, a fifth hundredths of seconds, the rest
-constants and ratios. One row assumes that 30 % of them change from page to page (on a 2-CPU machine with little to do
-19 % of 392 values changed within 10 s); in the other every value changes, which is the worst case. The names are built
-with the first page, which is measured once.
+One row assumes that 30 % of the values change from page to page (on a 2-CPU machine with little to do 19 % of 392
+values changed within 10 s); in the other every value changes, which is the worst case. The names are built with the
+first page, which is measured once.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,44 +17,18 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily
 
 from benchmarks.harness import Row, interleaved, medians
+from benchmarks.series import LAYOUT, value, versions
 from sonde.clock import NS
 from sonde.http import Request, compressed
-from sonde.model import Frame, Kind, Layout, MetricSpec, Unit
+from sonde.model import Frame, Layout
 from sonde.sinks.jsonl import JsonlConfig, JsonlSink
 from sonde.sinks.prometheus import PrometheusConfig, PrometheusSink
 from sonde.units import Size
 
-SERIES = 2000
-SPECS = [
-    MetricSpec(f"node_metric_{n}_total", Kind.COUNTER, Unit.BYTES, "Some help text.", ("device", "mode"))
-    for n in range(100)
-]
-LAYOUT = Layout((spec, (f"eth{d}", "something")) for spec in SPECS for d in range(SERIES // len(SPECS)))
 TEXT = Request("GET", "/metrics", "", {}, True, True)
 OPENMETRICS = TEXT._replace(headers={"accept": "application/openmetrics-text;version=1.0.0"})
 GZIP = TEXT._replace(headers={"accept-encoding": "gzip"})
 ROUNDS = 11
-_random = random.Random(1)  # the same values in every run
-
-
-def value(index: int) -> float:
-    kind = index % 10
-    if kind < 5:
-        return _random.randrange(10**12)
-    if kind < 7:
-        return _random.randrange(10**9) / 100
-    return (0, _random.random(), float(_random.randrange(10**9)))[kind - 7]
-
-
-def versions(share: float, count: int = 20) -> list[list[float]]:
-    """Values of successive ticks, of which this share changes from one to the next."""
-    current = [value(index) for index in range(SERIES)]
-    ticks = []
-    for _ in range(count):
-        for index in _random.sample(range(SERIES), round(share * SERIES)):
-            current[index] = value(index)
-        ticks.append([number + 0 for number in current])  # equal numbers, other objects: as a parser gives them
-    return ticks
 
 
 def pages(ticks: Sequence[list[float]], request: Request) -> Callable[[], object]:

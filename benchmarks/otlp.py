@@ -23,7 +23,7 @@ from tests.receiver import receiving
 
 from benchmarks.daemon import daemon
 from benchmarks.harness import Row, resident_bytes
-from benchmarks.series import ticks_of
+from benchmarks.ticks import ticks_of
 from sonde.model import Frame
 from sonde.sinks.otlp import OtlpSink
 from sonde.sinks.otlp_encoding import Encoder

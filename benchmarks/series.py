@@ -1,81 +1,89 @@
-"""Frames in the mix a node has, for the sinks that send them somewhere: names, labels and values made up.
+"""2,000 series as a node has them, and a process that pushes them through a sink once a second.
 
-Half of the series are large counters, a fifth hundredths of seconds, the rest ratios and constants; 40 % of the values
-differ from one tick to the next. Every counter only rises.
+The values are made up in the mix a node has: half of them large counters, a fifth hundredths of seconds, the rest
+constants and ratios.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import signal
+import threading
+import time
 from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
 
 from sonde.clock import NS
-from sonde.model import Frame, Kind, Layout, MetricSpec, Series, Unit
+from sonde.model import Frame, Kind, Layout, MetricSpec, Sink, Unit
+from sonde.pipeline.outlet import Outlet
 
-_FROM_NS = 1_800_000_000 * NS
-_CHANGED = 0.4
-_PER_METRIC = 20  # series
-_SOURCES = 10
-# Kind, unit and label names, ten metrics in turn; those with a rule of the OpenTelemetry conventions first.
-_METRICS = [
-    ("node_network_receive_bytes_total", Kind.COUNTER, Unit.BYTES, ("device",)),
-    ("node_network_transmit_bytes_total", Kind.COUNTER, Unit.BYTES, ("device",)),
-    ("node_cpu_seconds_total", Kind.COUNTER, Unit.SECONDS, ("cpu", "mode")),
-    ("node_disk_read_bytes_total", Kind.COUNTER, Unit.BYTES, ("device",)),
-    ("sonde_made_up_{}_total", Kind.COUNTER, Unit.NONE, ("device", "queue")),
-    ("sonde_made_up_{}_bytes_total", Kind.COUNTER, Unit.BYTES, ("device", "queue")),
-    ("sonde_made_up_{}_seconds_total", Kind.COUNTER, Unit.SECONDS, ("job_id", "scheduler")),
-    ("sonde_made_up_{}_ratio", Kind.GAUGE, Unit.RATIO, ("device",)),
-    ("sonde_made_up_{}_bytes", Kind.GAUGE, Unit.BYTES, ("job_id", "scheduler")),
-    ("sonde_made_up_{}", Kind.GAUGE, Unit.NONE, ("device",)),
+SERIES = 2000
+SPECS = [
+    MetricSpec(f"node_metric_{n}_total", Kind.COUNTER, Unit.BYTES, "Some help text.", ("device", "mode"))
+    for n in range(100)
 ]
+LAYOUT = Layout((spec, (f"eth{d}", "something")) for spec in SPECS for d in range(SERIES // len(SPECS)))
+_random = random.Random(1)  # the same values in every run
 
 
-def layouts_of(series: int) -> list[Layout]:
-    """The layouts of ten sources with this many series in all."""
-    taken: set[str] = set()
-    columns: list[list[Series]] = [[] for _ in range(_SOURCES)]
-    for metric in range(series // _PER_METRIC):
-        pattern, kind, unit, labels = _METRICS[metric % len(_METRICS)]
-        name = pattern.format(metric)
-        if name in taken:
-            name = f"sonde_made_up_{metric}_again_total"
-        taken.add(name)
-        spec = MetricSpec(name, kind, unit, "A metric made up to be measured with.", labels)
-        points = [(spec, (str(number), "something")[: len(labels)]) for number in range(_PER_METRIC)]
-        columns[metric % _SOURCES] += points
-    return [Layout(column) for column in columns if column]
+def value(index: int) -> float:
+    kind = index % 10
+    if kind < 5:
+        return _random.randrange(10**12)
+    if kind < 7:
+        return _random.randrange(10**9) / 100
+    return (0, _random.random(), float(_random.randrange(10**9)))[kind - 7]
 
 
-def ticks_of(series: int) -> Iterator[list[Frame]]:
-    """The frames of one tick after the other, without end."""
-    chance = random.Random(1)  # the same values in every run
-    layouts = layouts_of(series)
-    values = [[_first(spec, chance) for spec, _ in layout] for layout in layouts]
-    tick = 0
-    while True:
-        for layout, column in zip(layouts, values, strict=True):
-            for index in chance.sample(range(len(column)), round(_CHANGED * len(column))):
-                column[index] = _next(layout[index][0], column[index], chance)
-        yield [
-            Frame(f"source{number}", _FROM_NS + tick * NS, 0, NS, layout, tuple(column))
-            for number, (layout, column) in enumerate(zip(layouts, values, strict=True))
-        ]
-        tick += 1
+def versions(share: float, count: int = 20) -> list[list[float]]:
+    """Values of successive ticks, of which this share changes from one to the next."""
+    current = [value(index) for index in range(SERIES)]
+    ticks = []
+    for _ in range(count):
+        for index in _random.sample(range(SERIES), round(share * SERIES)):
+            current[index] = value(index)
+        ticks.append([number + 0 for number in current])  # equal numbers, other objects: as a parser gives them
+    return ticks
 
 
-def frames_of(series: int) -> list[Frame]:
-    """The frames of the first tick."""
-    return next(ticks_of(series))
+def frames() -> Iterator[Frame]:
+    """A frame of now, whenever one is asked for; a third of its values differ from the last one's."""
+    for values in cycle(versions(0.3)):
+        # Other objects every time, so that frames in a queue take the memory they would take.
+        yield Frame("bench", time.time_ns(), 0, NS, LAYOUT, [number + 0 for number in values])
 
 
-def _first(spec: MetricSpec, chance: random.Random) -> float:
-    if spec.unit is Unit.SECONDS:
-        return chance.randrange(10**9) / 100
-    return chance.random() if spec.unit is Unit.RATIO else chance.randrange(10**12)
+def push(sink: Sink, *, limit: int, status: Path | None = None) -> None:
+    """Offer a frame per second to a sink, as the daemon does, until SIGTERM; then flush.
+
+    The `status` file then has, several times a second, what has become of the frames.
+    """
+    outlet = Outlet("bench", sink, limit=limit)
+    outlet.pace(NS, NS // 20)
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    outlet.start()
+    offered = 0
+    due = time.monotonic()
+    for frame in frames():
+        outlet.offer([frame])
+        offered += 1
+        due += 1.0
+        while (left := due - time.monotonic()) > 0 and not ended.wait(min(left, 0.1) if status else left):
+            if status:
+                _tell(status, outlet, offered)
+        if ended.is_set():
+            break
+    outlet.stop(2.0)
+    if status:
+        _tell(status, outlet, offered)
 
 
-def _next(spec: MetricSpec, value: float, chance: random.Random) -> float:
-    if spec.kind is not Kind.COUNTER:
-        return _first(spec, chance)
-    return round(value + 0.01, 2) if isinstance(value, float) else value + chance.randrange(1, 10**6)
+def _tell(status: Path, outlet: Outlet, offered: int) -> None:
+    told = {name: getattr(outlet, name) for name in ("delivered", "dropped", "rejected", "depth", "error")}
+    new = status.with_suffix(".new")
+    new.write_text(json.dumps({**told, "offered": offered}))
+    os.replace(new, status)

@@ -143,7 +143,7 @@ def defaults_of_keys() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     section = ""
     for line in render(Config()).splitlines():
-        line = line.lstrip("# ")
+        line = line.removeprefix("# ").removeprefix("# ")  # a sink that is off, and a key in it that is not set
         if line.startswith("["):
             section = line.strip("[]")
             found[section] = {}

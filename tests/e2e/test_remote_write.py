@@ -26,7 +26,8 @@ def test_what_the_page_shows_is_pushed_too(
     daemon: Callable[..., RunningDaemon], victoria_metrics: Callable[..., VictoriaMetrics]
 ) -> None:
     server = victoria_metrics()
-    running = daemon(config=pushing(server.url, 'exclude = ["node_softnet_*"]\nrename = { node_load1 = "load.one" }\n'))
+    changes = 'exclude = ["node_softnet_*"]\nrename = { node_load1 = "load.one" }\n'
+    running = daemon("--collectors", "cpu,load,memory,softnet,daemon", config=pushing(server.url, changes))
     running.wait_for(lambda: delivered(running) > 50)
     shown = {line.split("{")[0].split(" ")[0] for line in running.page().splitlines() if not line.startswith("#")}
 

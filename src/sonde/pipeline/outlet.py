@@ -197,7 +197,7 @@ class Outlet:
         try:
             self.sink.write(batch)
         except SinkError as error:
-            self._failed(str(error))
+            self._failed(f"{error} ({error.hint})" if error.hint else str(error))
             self.delivered += error.delivered
             if not error.retry:
                 self.rejected += len(batch) - error.delivered

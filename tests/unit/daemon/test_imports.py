@@ -25,6 +25,8 @@ DENIED = {
     "numpy": "16 MB",
     "psutil": "4 MB",
     "prometheus_client": "14 MB",
+    "google.protobuf": "7 MB",
+    "cramjam": "2 MB; only where something is compressed",
 }
 
 DAEMON = """
