@@ -157,14 +157,17 @@ class RemoteWriteSink:
         before = tally.delivered
         while todo:
             part = todo.pop()
-            reply = self._send(part)
+            reply, alive = self._send(part)
             requests += 1
             if reply is None:
+                self._alive = alive
                 tally.delivered += len(part)
             elif len(part) > 1 and requests < _REQUESTS and self._divisible(reply):
                 # The first half goes first: a series wants its samples in order.
                 todo += (part[len(part) // 2 :], part[: len(part) // 2])
             else:
+                # Here too: an end that the server did not want, it will not want the next time either.
+                self._alive = alive
                 tally.refused += len(part)
                 tally.problem = refusal(self._config.url, reply)
         if requests > 1 and tally.delivered == before:
@@ -188,10 +191,11 @@ class RemoteWriteSink:
             return False
         return reply.status == 413 or (reply.status == 400 and any(words in reply.body for words in _SINGLE))
 
-    def _send(self, frames: Sequence[Frame]) -> Reply | None:
-        """One request, or several for a frame that is too large for one. The answer, if it is a refusal.
+    def _send(self, frames: Sequence[Frame]) -> tuple[Reply | None, dict[str, _Alive]]:
+        """One request, or several for a frame that is too large for one.
 
-        Raises SinkError for what may be tried again; the state is then as before.
+        The answer, if it is a refusal, and what the receiver has now if it is none. Raises SinkError for what may be
+        tried again.
         """
         alive = dict(self._alive)
         refused = None
@@ -202,9 +206,7 @@ class RemoteWriteSink:
                 if error.retry:
                     raise error
                 refused = reply
-        # Also after a refusal: what the server did not want, it will not want the next time either.
-        self._alive = alive
-        return refused
+        return refused, alive
 
     def _post(self, body: bytes) -> Reply:
         self._healthy = False

@@ -194,9 +194,14 @@ class Picky(Receiver):
         return Answer()
 
 
-def test_a_frame_out_of_order_costs_only_itself() -> None:
+@pytest.fixture
+def picky() -> Iterator[Picky]:
     receiver = Picky()
-    sink = RemoteWriteSink(RemoteWriteConfig(url=receiver.url), host="node01")
+    yield receiver
+    receiver.close()
+
+
+def test_a_frame_out_of_order_costs_only_itself(picky: Picky, sink: Open) -> None:
     other, values = single("other")
     batch = [
         item
@@ -204,26 +209,32 @@ def test_a_frame_out_of_order_costs_only_itself() -> None:
         for item in (frame(own), frame(second, source="other", layout=other, values=values))
     ]
     with pytest.raises(SinkError, match=r"1 of 16 frames refused: .*: 400: out of order sample") as caught:
-        sink.write(batch)
-    sink.close()
-    receiver.close()
+        sink(url=picky.url).write(batch)
 
     assert (caught.value.retry, caught.value.delivered) == (False, 15)
-    assert [second for name, second in receiver.kept if name == "node_one_total"][:7] == [0, 1, 2, 5, 6, 7, 8]
-    assert [second for name, second in receiver.kept if name == "other"][:8] == list(range(8))
+    assert [second for name, second in picky.kept if name == "node_one_total"][:7] == [0, 1, 2, 5, 6, 7, 8]
+    assert [second for name, second in picky.kept if name == "other"][:8] == list(range(8))
 
 
-def test_a_clock_set_back_is_not_searched_again_and_again() -> None:
-    receiver = Picky()
-    sink = RemoteWriteSink(RemoteWriteConfig(url=receiver.url), host="node01")
-    sink.write([frame(1000)])
+def test_an_end_that_was_rolled_back_with_its_request_is_sent_again(picky: Picky, sink: Open) -> None:
+    writer = sink(url=picky.url)
+    other, values = single("other")
+    writer.write([frame(1), frame(2, source="other", layout=other, values=values)])
+    late = frame(1, source="other", layout=other, values=values)
+    with pytest.raises(SinkError, match="1 of 2 frames refused"):
+        writer.write([frame(2, layout=Layout([(ONE, ())]), values=(1,)), late])
+
+    assert [second for name, second in picky.kept if name == "node_two"] == [1, 1, 2, 2]
+
+
+def test_a_clock_set_back_is_not_searched_again_and_again(picky: Picky, sink: Open) -> None:
+    writer = sink(url=picky.url)
+    writer.write([frame(1000)])
     for second in range(0, 40, 4):
         with pytest.raises(SinkError):
-            sink.write([frame(second + add) for add in range(4)])
+            writer.write([frame(second + add) for add in range(4)])
 
-    assert len(receiver.requests) == 1 + 7 + 9  # the whole, its halves, its quarters; then one each
-    sink.close()
-    receiver.close()
+    assert len(picky.requests) == 1 + 7 + 9  # the whole, its halves, its quarters; then one each
 
 
 def test_a_request_that_is_too_large_is_halved(receiver: Receiver, sink: Open) -> None:
