@@ -141,8 +141,9 @@ def resident_with_tls() -> tuple[float, str]:
         authority = Authority(Path(folder))
         own = authority.signed("node01")
         with receiving(authority.signed("collector"), client_ca=authority.ca) as server:
-            files = {"endpoint": server.url, "ca": authority.ca, "certificate": own.certificate, "key": own.key}
-            return resident(*[f'{key} = "{value}"' for key, value in files.items()])
+            keys = {"endpoint": server.url, "ca_file": authority.ca}
+            keys |= {"certificate_file": own.certificate, "key_file": own.key}
+            return resident(*[f'{key} = "{value}"' for key, value in keys.items()])
 
 
 def delivered(port: int) -> str:

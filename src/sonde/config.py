@@ -111,6 +111,8 @@ def from_tree(tree: Table, source: str) -> Config:
 
     try:
         refuse_unknown(tree, ("daemon", "archive", "collectors", "sinks"), "")
+        if "archive" in table(tree, "sinks"):
+            raise ConfigError("sinks.archive: the archive has a section of its own", hint="write [archive]")
         return Config(
             daemon=bind(DaemonConfig, table(tree, "daemon"), "daemon"),
             archive=bind(ArchiveConfig, table(tree, "archive"), "archive"),

@@ -255,38 +255,6 @@ def victoria_metrics(tmp_path: Path) -> Iterator[Callable[..., VictoriaMetrics]]
         server.stop()
 
 
-class Certificates:
-    """An authority of our own and what it has signed: PEM files in a folder, made by openssl."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._openssl("req", "-x509", "-subj", "/CN=an authority", *self._new_key("ca"), "-out", self.path("ca.crt"))
-
-    def path(self, name: str) -> str:
-        return str(self._folder / name)
-
-    def _openssl(self, *words: str) -> None:
-        subprocess.run([require("openssl"), *words], check=True, capture_output=True, timeout=PATIENCE)
-
-    def _new_key(self, name: str) -> list[str]:
-        return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", self.path(f"{name}.key")]
-
-    def sign(self, name: str) -> None:
-        """A key and a certificate for 127.0.0.1, NAME.key and NAME.crt."""
-        (self._folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-        self._openssl("req", "-subj", f"/CN={name}", *self._new_key(name), "-out", self.path(f"{name}.csr"))
-        ours = ["-CA", self.path("ca.crt"), "-CAkey", self.path("ca.key"), "-CAcreateserial"]
-        files = ["-in", self.path(f"{name}.csr"), "-out", self.path(f"{name}.crt"), "-extfile", self.path("names")]
-        self._openssl("x509", "-req", "-days", "1", *ours, *files)
-
-
-@pytest.fixture
-def certificates(tmp_path: Path) -> Certificates:
-    folder = tmp_path / "certificates"
-    folder.mkdir()
-    return Certificates(folder)
-
-
 @pytest.fixture
 def promtool() -> Callable[[str], list[str]]:
     """What `promtool check metrics` has to say about a page; nothing about a good one."""

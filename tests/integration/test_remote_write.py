@@ -5,21 +5,26 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sonde.cli.main import main
 from sonde.clock import NS
-from sonde.errors import SinkError, Unavailable
+from sonde.config import ArchiveConfig
+from sonde.errors import ConfigError, SinkError, Unavailable
 from sonde.hostfs import HostFS
 from sonde.model import Collector, Frame, Histogram, Kind, Layout, MetricSpec, Unit, Value
 from sonde.pipeline.assembly import construct
 from sonde.pipeline.outlet import Outlet
 from sonde.registry import COLLECTORS, load
 from sonde.sinks.remote_write import RemoteWriteConfig, RemoteWriteSink
+from sonde.store.archive import Archive
 
 if TYPE_CHECKING:
-    from tests.integration.conftest import Certificates, Prometheus, VictoriaMetrics
+    from tests.authority import Authority
+    from tests.integration.conftest import Prometheus, VictoriaMetrics
 
 BEAT = MetricSpec("sonde_test_beats_total", Kind.COUNTER, Unit.NONE, "Counts.", ("name",))
 LATENCY = MetricSpec("sonde_test_seconds", Kind.HISTOGRAM, Unit.SECONDS, "Takes.", ("device",))
@@ -223,29 +228,26 @@ def test_what_was_sent_before_an_answer_got_lost_does_not_cost_what_is_new(
 
 
 def test_a_server_that_asks_for_a_certificate_gets_one(
-    prometheus: Callable[..., Prometheus], sink: Open, certificates: Certificates
+    prometheus: Callable[..., Prometheus], sink: Open, authority: Authority
 ) -> None:
-    for name in ("server", "node01"):
-        certificates.sign(name)
-    files = {
-        key: certificates.path(f"{name}") for key, name in (("cert_file", "server.crt"), ("key_file", "server.key"))
-    }
-    verify = {"client_auth_type": "RequireAndVerifyClientCert", "client_ca_file": certificates.path("ca.crt")}
+    theirs, own = authority.signed("server"), authority.signed("node01")
+    files = {"cert_file": theirs.certificate, "key_file": theirs.key}
+    verify = {"client_auth_type": "RequireAndVerifyClientCert", "client_ca_file": authority.ca}
     server = prometheus(flags=[RECEIVER], web={"tls_server_config": {**files, **verify}})
-    ours = {"cert_file": certificates.path("node01.crt"), "key_file": certificates.path("node01.key")}
+    ours = {"certificate_file": own.certificate, "key_file": own.key}
     frame = beat(5, now_ns())
 
     with pytest.raises(SinkError, match="certificate is refused") as untrusted:
         sink(server.url, **ours).write([frame])
-    with pytest.raises(SinkError, match=r"(?i)bad certificate|certificate required") as unknown:
-        sink(server.url, ca_file=certificates.path("ca.crt")).write([frame])
-    with pytest.raises(SinkError, match="cannot use the TLS files") as missing:
-        sink(server.url, ca_file=certificates.path("nowhere.crt")).write([frame])
-    sink(server.url, ca_file=certificates.path("ca.crt"), **ours).write([frame])
+    with pytest.raises(SinkError, match=r"(?i)wants a certificate of ours") as unknown:
+        sink(server.url, ca_file=authority.ca).write([frame])
+    with pytest.raises(ConfigError, match="cannot use the CA file"):
+        sink(server.url, ca_file=f"{authority.ca}.missing")
+    sink(server.url, ca_file=authority.ca, **ours).write([frame])
 
-    assert all(caught.value.retry for caught in (untrusted, unknown, missing))
-    server.tls = ssl.create_default_context(cafile=certificates.path("ca.crt"))
-    server.tls.load_cert_chain(ours["cert_file"], ours["key_file"])
+    assert all(caught.value.retry for caught in (untrusted, unknown))
+    server.tls = ssl.create_default_context(cafile=authority.ca)
+    server.tls.load_cert_chain(own.certificate, own.key)
     assert server.samples("sonde_test_beats_total") == expected([frame])
 
 
@@ -266,3 +268,22 @@ def test_values_at_the_ends_of_the_floats_arrive(prometheus: Callable[..., Prome
         int(dict(labels)["number"]): samples[0][1] for labels, samples in server.samples("sonde_test_many").items()
     }
     assert [stored[number] for number in range(len(values))] == values
+
+
+def test_history_is_replayed_with_its_own_times_and_ends_when_it_ended(
+    server: Prometheus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "archive.db")
+    writer = Archive(path, ArchiveConfig(), host="node01", boot_id="boot")
+    layout = Layout([(BEAT, ("a",))])
+    begin = now_ns() - 300 * NS
+    frames = [beat(number, begin + number * NS, layout=layout) for number in range(90)]
+    for frame in frames:
+        writer.write([frame])
+    writer.close()
+
+    code = main(["replay", path, "--to", "remote_write", "--set", f"url={server.url}/api/v1/write"])
+
+    assert (code, "90 frames delivered" in capsys.readouterr().err) == (0, True)
+    assert server.samples("sonde_test_beats_total") == expected(frames)
+    assert server.query("sonde_test_beats_total") == {}

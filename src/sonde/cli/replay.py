@@ -25,9 +25,10 @@ from sonde.cli.moments import parse_span
 from sonde.cli.progress import Progress
 from sonde.clock import iso
 from sonde.config import ArchiveConfig, SinkConfig, split
-from sonde.errors import ConfigError, SondeError, Unavailable, UsageError
+from sonde.errors import SondeError, Unavailable, UsageError
 from sonde.model import Sink
 from sonde.pipeline.replay import Counts, Pace, Replay
+from sonde.pipeline.selection import sieve_for
 from sonde.registry import SINKS, load
 from sonde.store import history
 from sonde.store.query import Span
@@ -58,10 +59,7 @@ def run(args: argparse.Namespace) -> int:
         span = _span(args, reader)
         with closing(_sink(args, own, reader)) as sink:
             pace = Pace(args.speed, time.monotonic, time.sleep)
-            try:
-                replay = Replay(sink, common, pace, patience=float(args.patience))
-            except ConfigError as error:
-                raise ConfigError(f"sinks.{args.to}.{error}") from None
+            replay = Replay(sink, sieve_for(args.to, common), pace, patience=float(args.patience))
             return _replayed(args, replay, reader, span)
 
 
@@ -100,8 +98,10 @@ def _settings(args: argparse.Namespace) -> tuple[SinkConfig, Any]:
     if args.to not in SINKS:
         raise UsageError(f"no sink is called {args.to!r}", hint=f"there are {', '.join(sorted(SINKS))}")
     cls: Any = load(SINKS, args.to)
-    if not getattr(cls, "takes_history", not cls.inline):
+    if cls.inline:
         raise UsageError(f"{args.to} shows only what is now: it has no place for the past")
+    if getattr(cls, "reads_host", False):
+        raise UsageError(f"{args.to} tells increments of this host, as they happen: it has no place for the past")
     table: dict[str, object] = {key: value for key, value in _UNBOUNDED.items() if key in cls.Config._fields}
     if args.config:
         table |= configuration.load(args.config).sinks.get(args.to, {})

@@ -20,7 +20,7 @@ from sonde.pipeline.enrich import Enricher
 from sonde.pipeline.outlet import QUEUE, Outlet
 from sonde.pipeline.runner import Runner
 from sonde.pipeline.sampler import Sampler
-from sonde.pipeline.selection import Selection
+from sonde.pipeline.selection import sieve_for
 from sonde.registry import COLLECTORS, OFF_BY_DEFAULT, SINKS, load
 
 log = logging.getLogger(__name__)
@@ -89,15 +89,10 @@ def outlet_for(name: str, sink: Sink, common: SinkConfig) -> Outlet:
     limit = common.queue if common.queue is not None else getattr(sink, "default_queue", QUEUE)
     if limit < 1:
         raise ConfigError(f"sinks.{name}.queue must hold at least one frame")
-    try:
-        selection = Selection(common.include, common.exclude, common.rename)
-    except ConfigError as error:
-        raise ConfigError(f"sinks.{name}.{error}") from None
     return Outlet(
         name,
         sink,
-        selection=selection,
-        min_period_ns=common.min_period.ns,
+        sieve=sieve_for(name, common),
         limit=limit,
         memory=common.queue_memory,
         translate=getattr(sink, "translate", None),

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 from sonde.errors import SinkError
 from sonde.model import Frame, Sink
-from sonde.pipeline.selection import Selection
+from sonde.pipeline.selection import Selection, Sieve
 from sonde.pipeline.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -50,8 +50,7 @@ class Outlet:
         name: str,
         sink: Sink,
         *,
-        selection: Selection | None = None,
-        min_period_ns: int = 0,
+        sieve: Sieve | None = None,
         limit: int = QUEUE,
         memory: int = MEMORY,
         translate: Translate | None = None,
@@ -60,11 +59,8 @@ class Outlet:
             raise ValueError(f"{name}: a queue holds at least one frame, not {limit}")
         self.name = name
         self.sink = sink
-        self._selection = selection or Selection()
-        self._plain = self._selection.everything and not min_period_ns
+        self._sieve = sieve or Sieve(Selection())
         self._translate = translate
-        self._min_period_ns = min_period_ns
-        self._last: dict[str, int] = {}
         self._limit = limit
         self._memory = memory
         self._queue: deque[Frame] = deque()
@@ -96,8 +92,8 @@ class Outlet:
         return len(self._queue)
 
     def offer(self, frames: Sequence[Frame]) -> None:
-        if not self._plain:
-            frames = self._wanted(frames)
+        if not self._sieve.everything:
+            frames = self._sieve.pass_on(frames)
         if self._translate is not None:
             frames = self._translated(self._translate, frames)
         if not frames:
@@ -113,18 +109,6 @@ class Outlet:
                 self._held -= _size((queue.popleft(),))
                 self.dropped += 1
 
-    def _wanted(self, frames: Sequence[Frame]) -> list[Frame]:
-        wanted = []
-        for frame in frames:
-            if self._min_period_ns and not self._due(frame):
-                continue
-            chosen = self._selection.apply(frame)
-            if chosen is not None:
-                # The reader behind this outlet sees a slower source, and must not call it stale in between.
-                slower = self._min_period_ns > chosen.period_ns
-                wanted.append(chosen._replace(period_ns=self._min_period_ns) if slower else chosen)
-        return wanted
-
     def _translated(self, translate: Translate, frames: Sequence[Frame]) -> Sequence[Frame]:
         try:
             return translate(frames)
@@ -135,14 +119,6 @@ class Outlet:
                 self._failed(f"bug: {error!r}")
                 self.rejected += len(frames)
             return ()
-
-    def _due(self, frame: Frame) -> bool:
-        # A tenth of slack: two ticks of one pace are rarely exactly a period apart.
-        last = self._last.get(frame.source)
-        if last is not None and 0 <= frame.time_ns - last < self._min_period_ns - frame.period_ns // 10:
-            return bool(frame.events)
-        self._last[frame.source] = frame.time_ns
-        return True
 
     def _run(self) -> None:
         backoff = 0.0

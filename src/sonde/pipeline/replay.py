@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sonde.clock import NS
-from sonde.config import SinkConfig
 from sonde.errors import SinkError, TimedOut
 from sonde.model import Frame, Sink
-from sonde.pipeline.selection import Selection
+from sonde.pipeline.selection import Sieve
 
 _BATCH = 500  # frames handed to a sink at once, as an outlet does
 _FIRST_BACKOFF = 0.5  # seconds
@@ -39,11 +38,9 @@ class Pace(NamedTuple):
 class Replay:
     """One pass. `counts` is current at all times, also after an interruption."""
 
-    def __init__(self, sink: Sink, common: SinkConfig, pace: Pace, *, patience: float) -> None:
+    def __init__(self, sink: Sink, sieve: Sieve, pace: Pace, *, patience: float) -> None:
         self._sink = sink
-        self._selection = Selection(common.include, common.exclude, common.rename)
-        self._min_period_ns = common.min_period.ns
-        self._last: dict[str, int] = {}
+        self._sieve = sieve
         self._pace = pace
         self._patience = patience
         self.counts = Counts()
@@ -60,49 +57,48 @@ class Replay:
                     yield self._send(batch)
                     batch = []
                     self._pace.sleep(max(0.0, due - self._pace.now()))
-            if wanted := self._wanted(frame):
-                batch.append(wanted)
+            batch += self._sieve.pass_on((frame,))
             if len(batch) >= _BATCH:
                 yield self._send(batch)
                 batch = []
         yield self._send(batch)
 
-    def _wanted(self, frame: Frame) -> Frame | None:
-        if self._min_period_ns and not frame.events:
-            # A tenth of slack: two ticks of one pace are rarely exactly a period apart.
-            last = self._last.get(frame.source)
-            if last is not None and frame.time_ns - last < self._min_period_ns - frame.period_ns // 10:
-                return None
-            self._last[frame.source] = frame.time_ns
-            frame = frame._replace(period_ns=max(frame.period_ns, self._min_period_ns))
-        return self._selection.apply(frame)
-
     def _send(self, batch: Sequence[Frame]) -> Counts:
-        if batch:
-            counts = self.counts._replace(frames=self.counts.frames + len(batch))
-            reason = self._write(batch)
-            if reason:
-                counts = counts._replace(rejected=counts.rejected + len(batch), reason=reason)
-            else:
-                counts = counts._replace(delivered=counts.delivered + len(batch))
-            self.counts = counts._replace(retries=self.counts.retries, reached_ns=batch[-1].time_ns)
-        return self.counts
-
-    def _write(self, batch: Sequence[Frame]) -> str:
-        """Try until it is done with; gives the reason when the sink refuses it for good."""
+        """Try until all of the batch is done with."""
         until = self._pace.now() + self._patience
         backoff = _FIRST_BACKOFF
-        while True:
+        self._count(frames=len(batch))
+        while batch:
+            reached_ns = batch[-1].time_ns
             try:
                 self._sink.write(batch)
             except SinkError as error:
-                if not error.retry:
-                    return str(error)
-                remaining = until - self._pace.now()
-                if remaining <= 0:
-                    raise TimedOut(f"gave up after {self._patience:g} s: {error}", hint=error.hint) from None
-                self.counts = self.counts._replace(retries=self.counts.retries + 1)
-                self._pace.sleep(min(backoff, remaining))
-                backoff = min(backoff * 2, _LAST_BACKOFF)
+                batch = self._refused(batch, error)
+                if batch:
+                    self._wait(error, backoff, until)
+                    backoff = min(backoff * 2, _LAST_BACKOFF)
+                    continue
             else:
-                return ""
+                self._count(delivered=len(batch))
+                batch = ()
+            self.counts = self.counts._replace(reached_ns=reached_ns)
+        return self.counts
+
+    def _refused(self, batch: Sequence[Frame], error: SinkError) -> Sequence[Frame]:
+        """Count what the sink has done with in spite of the error; gives what is worth another try."""
+        done = error.delivered + error.refused if error.retry else len(batch)
+        self._count(delivered=error.delivered, rejected=done - error.delivered)
+        if done > error.delivered:
+            self.counts = self.counts._replace(reason=str(error))
+        return batch[done:]
+
+    def _wait(self, error: SinkError, backoff: float, until: float) -> None:
+        remaining = until - self._pace.now()
+        if remaining <= 0:
+            raise TimedOut(f"gave up after {self._patience:g} s: {error}", hint=error.hint) from None
+        self._count(retries=1)
+        self._pace.sleep(min(max(backoff, error.retry_after), remaining))
+
+    def _count(self, **more: int) -> None:
+        counts = self.counts
+        self.counts = counts._replace(**{name: getattr(counts, name) + value for name, value in more.items()})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from sonde.config import SinkConfig
 from sonde.errors import ConfigError
 from sonde.model import EMPTY_LAYOUT, Frame, Layout, MetricSpec, Series
 from sonde.shape import picker
@@ -88,6 +89,44 @@ class Selection:
     @staticmethod
     def _events_only(frame: Frame) -> Frame | None:
         return frame._replace(layout=EMPTY_LAYOUT, values=(), gaps=()) if frame.events else None
+
+
+class Sieve:
+    """What of the frames of a stream a sink gets: its metrics, under its names, and not more often than it wants."""
+
+    def __init__(self, selection: Selection, min_period_ns: int = 0) -> None:
+        self._selection = selection
+        self._min_period_ns = min_period_ns
+        self._last: dict[str, int] = {}
+        self.everything = selection.everything and not min_period_ns
+
+    def pass_on(self, frames: Iterable[Frame]) -> list[Frame]:
+        passed = []
+        for frame in frames:
+            if self._min_period_ns and not self._due(frame):
+                continue
+            chosen = self._selection.apply(frame)
+            if chosen is not None:
+                # Who reads this sees a slower source, and must not call it stale in between.
+                slower = self._min_period_ns > chosen.period_ns
+                passed.append(chosen._replace(period_ns=self._min_period_ns) if slower else chosen)
+        return passed
+
+    def _due(self, frame: Frame) -> bool:
+        # A tenth of slack: two ticks of one pace are rarely exactly a period apart.
+        last = self._last.get(frame.source)
+        if last is not None and 0 <= frame.time_ns - last < self._min_period_ns - frame.period_ns // 10:
+            return bool(frame.events)
+        self._last[frame.source] = frame.time_ns
+        return True
+
+
+def sieve_for(name: str, common: SinkConfig) -> Sieve:
+    """The sieve of a sink's configuration. Raises ConfigError naming the key."""
+    try:
+        return Sieve(Selection(common.include, common.exclude, common.rename), common.min_period.ns)
+    except ConfigError as error:
+        raise ConfigError(f"sinks.{name}.{error}") from None
 
 
 def _checked(rename: Mapping[str, str]) -> Mapping[str, str]:

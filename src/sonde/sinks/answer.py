@@ -40,11 +40,11 @@ def retry_after(reply: Reply) -> float:
     """Seconds until the server wants to hear from us again; 0 when it does not say."""
     text = reply.headers.get("retry-after", "")
     if text.isascii() and text.isdigit():
-        return min(float(text), _LONGEST_WAIT)
+        return min(float(text[:9]), _LONGEST_WAIT)
     try:
-        import calendar
+        due = time.strptime(text, "%a, %d %b %Y %H:%M:%S GMT")
+        import calendar  # strptime has loaded it
 
-        due = calendar.timegm(time.strptime(text, "%a, %d %b %Y %H:%M:%S GMT"))
-    except ValueError:
+        return min(max(calendar.timegm(due) - time.time(), 0.0), _LONGEST_WAIT)
+    except (ValueError, OverflowError):
         return 0.0
-    return min(max(due - time.time(), 0.0), _LONGEST_WAIT)

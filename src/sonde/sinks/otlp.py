@@ -15,14 +15,15 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sonde.errors import ConfigError, ParseError, ReadError, SinkError, TimedOut, Unavailable, UsageError
 from sonde.httpclient import Client, Reply, Tls, parse_url
 from sonde.model import Frame
+from sonde.sinks.answer import retry_after
 from sonde.sinks.otlp_encoding import Encoder, attribute
 from sonde.sinks.otlp_names import RULES, SCHEMA, Rules
-from sonde.sinks.otlp_reply import PartialSuccess, partial_success, retry_after, status_message
+from sonde.sinks.otlp_reply import PartialSuccess, partial_success, status_message
 from sonde.sinks.otlp_settings import OtlpConfig, filled, is_disabled
 from sonde.sinks.protobuf import message, text
 from sonde.version import VERSION
@@ -42,6 +43,7 @@ class OtlpSink:
 
     Config: ClassVar[type] = OtlpConfig
     inline: ClassVar[bool] = False
+    default_queue: ClassVar[int] = 30_000  # half an hour of a small node's frames at 1 Hz, within queue_memory
 
     def __init__(
         self,
@@ -69,6 +71,11 @@ class OtlpSink:
         self._client, self._gzip = _client(config)
         self._sent: list[Frame] = []  # of a batch that failed half-way: what need not be sent again
         self._said = ""  # by the receiver about requests it took
+
+    @staticmethod
+    def check(config: Any) -> None:
+        """Refuse what cannot work, naming the key."""
+        _client(filled(config, os.environ))[0].close()
 
     def write(self, frames: Sequence[Frame]) -> None:
         if self._disabled:
@@ -105,7 +112,7 @@ class OtlpSink:
             return
         answer = f"{self._client.url}: {_explained(reply)}"
         if reply.status in _WORTH_ANOTHER_TRY:
-            raise SinkError(answer, retry=True, retry_after=retry_after(reply.headers.get("retry-after", "")))
+            raise SinkError(answer, retry=True, retry_after=retry_after(reply))
         raise SinkError(answer, retry=False)
 
     def _taken(self, reply: Reply) -> None:
@@ -149,7 +156,7 @@ def _client(config: OtlpConfig) -> tuple[Client, bool]:
         gzip = config.compression == "gzip" or (config.compression == "auto" and not parse_url(url).address.is_local)
         if gzip:
             headers["Content-Encoding"] = "gzip"
-        tls = Tls(config.ca, config.certificate, config.key)
+        tls = Tls(config.ca_file, config.certificate_file, config.key_file)
         return Client(url, headers=headers, timeout=config.timeout or 10.0, tls=tls), gzip
     except (UsageError, ConfigError) as error:
         raise ConfigError(f"sinks.otlp: {error}", hint=error.hint) from None

@@ -1,13 +1,11 @@
-"""What an OTLP receiver answers: partial success, a status with a message, and how long to wait.
+"""What an OTLP receiver answers: partial success, or a status with a message.
 
 200  0a 0e 08 03 12 0a …      ExportMetricsServiceResponse: partial_success {rejected_data_points: 3, error_message}
 400  08 03 12 …               google.rpc.Status: code, message
-503  Retry-After: 30          or a date: Sun, 15 Nov 2026 21:42:38 GMT (RFC 9110, 10.2.3)
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,7 +13,6 @@ from sonde.errors import ParseError
 from sonde.sinks.protobuf import FIXED64, LENGTH, VARINT
 
 _SHOWN = 300  # characters of a server's message
-_LONGEST_WAIT = 3600.0  # seconds; a server that asks for more is asked again after this
 _FIXED32 = 5  # a wire type
 _SIZES = {FIXED64: 8, _FIXED32: 4}
 
@@ -47,21 +44,6 @@ def status_message(body: bytes, content_type: str) -> str:
             said = []
         return _readable(said[-1]) if said else ""
     return _readable(body)
-
-
-def retry_after(header: str, now: float | None = None) -> float:
-    """Seconds until the receiver wants to hear from us again; 0 when it does not say."""
-    header = header.strip()
-    if header.isascii() and header.isdigit():
-        return min(float(header[:9]), _LONGEST_WAIT)
-    try:
-        when = time.strptime(header, "%a, %d %b %Y %H:%M:%S GMT")
-        import calendar  # strptime has loaded it
-
-        seconds = calendar.timegm(when) - (time.time() if now is None else now)
-    except (ValueError, OverflowError):
-        return 0.0
-    return min(max(seconds, 0.0), _LONGEST_WAIT)
 
 
 def _readable(text: bytes) -> str:

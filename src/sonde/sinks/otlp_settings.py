@@ -32,9 +32,9 @@ class OtlpConfig(NamedTuple):
     headers: Mapping[str, str] = _NOTHING  # sent with every request
     timeout: Duration | None = None  # for one delivery; 10s when unset
     compression: Literal["auto", "gzip", "none"] | None = None  # auto, when unset: gzip unless it stays on this machine
-    ca: str = ""  # PEM file of the authorities to trust; empty: those the system trusts
-    certificate: str = ""  # PEM file of our own certificate, when the receiver asks for one
-    key: str = ""  # PEM file of its key; empty: in the certificate's file
+    ca_file: str = ""  # the authorities to trust, PEM; empty: the system's
+    certificate_file: str = ""  # our own certificate, PEM, for receivers that ask for one
+    key_file: str = ""  # its key; empty: in certificate_file
     service_name: str = ""  # the resource's service.name; sonde when empty
     attributes: Mapping[str, str] = _NOTHING  # more attributes of the resource; they go before those sonde gives
 
@@ -48,9 +48,9 @@ def filled(config: OtlpConfig, environ: Mapping[str, str]) -> OtlpConfig:
         headers={**_pairs(*variables.named("HEADERS")), **config.headers},
         timeout=config.timeout if config.timeout is not None else _timeout(*variables.named("TIMEOUT")),
         compression=config.compression or _compression(*variables.named("COMPRESSION")),
-        ca=config.ca or variables.named("CERTIFICATE")[1],
-        certificate=config.certificate or variables.named("CLIENT_CERTIFICATE")[1],
-        key=config.key or variables.named("CLIENT_KEY")[1],
+        ca_file=config.ca_file or variables.named("CERTIFICATE")[1],
+        certificate_file=config.certificate_file or variables.named("CLIENT_CERTIFICATE")[1],
+        key_file=config.key_file or variables.named("CLIENT_KEY")[1],
         attributes=_resource(config, environ),
     )
 

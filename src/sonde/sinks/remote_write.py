@@ -56,8 +56,8 @@ class RemoteWriteConfig(NamedTuple):
     password_file: str = ""  # a file with the password; read again when it changes
     timeout: Duration = Duration(10)  # for a request, from connecting to the answer
     ca_file: str = ""  # the authorities to trust, PEM; empty: the system's
-    cert_file: str = ""  # our own certificate, PEM, for servers that ask for one
-    key_file: str = ""  # its key; empty: in cert_file
+    certificate_file: str = ""  # our own certificate, PEM, for servers that ask for one
+    key_file: str = ""  # its key; empty: in certificate_file
     job: str = "sonde"  # the label job of every series that has none of its own; empty: none
     instance: str = ""  # the label instance; empty: the host's name
     max_samples_per_request: int = 20_000  # more are sent as several requests
@@ -72,8 +72,8 @@ def check(config: RemoteWriteConfig) -> None:
     if "@" in config.url.partition("://")[2].partition("/")[0]:
         raise ConfigError(f"{where}.url holds a name or a password", hint="use username and password_file")
     try:
-        Client(config.url, headers=config.headers)
-    except UsageError as error:
+        Client(config.url, headers=config.headers, tls=_tls(config))
+    except (UsageError, ConfigError) as error:
         raise ConfigError(f"{where}: {error}", hint=error.hint) from None
     if bool(config.username) != bool(config.password_file):
         raise ConfigError(f"{where}: username and password_file go together")
@@ -81,6 +81,10 @@ def check(config: RemoteWriteConfig) -> None:
         raise ConfigError(f"{where}: either bearer_token_file or username and password_file, not both")
     if config.max_samples_per_request < 1 or config.timeout <= 0:
         raise ConfigError(f"{where}: max_samples_per_request and timeout must be positive")
+
+
+def _tls(config: RemoteWriteConfig) -> Tls:
+    return Tls(config.ca_file, config.certificate_file, config.key_file)
 
 
 class _Alive(NamedTuple):
@@ -120,8 +124,8 @@ class RemoteWriteSink:
     def __init__(self, config: RemoteWriteConfig, host: str) -> None:
         check(config)
         self._config = config
-        tls = Tls(config.ca_file, config.cert_file, config.key_file)
-        self._client = Client(config.url, headers={**_HEADERS, **config.headers}, timeout=config.timeout, tls=tls)
+        headers = {**_HEADERS, **config.headers}
+        self._client = Client(config.url, headers=headers, timeout=config.timeout, tls=_tls(config))
         self._credentials = Credentials(
             bearer_token_file=config.bearer_token_file, username=config.username, password_file=config.password_file
         )
@@ -330,10 +334,7 @@ class RemoteWriteSink:
         """End all series, if the server is there to hear it, and let go of the connection."""
         if self._healthy and self._alive:
             now = time.time_ns()
-            ends = [
-                stale(known.form.rows, max(now, known.time_ns + 1_000_000) // 1_000_000)
-                for known in self._alive.values()
-            ]
+            ends = [stale(known.form.rows, _end_ns(known, now) // 1_000_000) for known in self._alive.values()]
             try:
                 body = self._compress(b"".join(ends))
                 self._client.send(body, headers=self._credentials.headers(), timeout=_LAST_WORD)
@@ -341,3 +342,9 @@ class RemoteWriteSink:
                 log.info("sink remote_write: the ends of the series were not sent: %s", error)
         self._alive = {}
         self._client.close()
+
+
+def _end_ns(known: _Alive, now_ns: int) -> int:
+    """Now; of history, when the next value would have come. Not later: a daemon that starts again goes on there."""
+    due_ns = known.time_ns + known.period_ns - known.period_ns // 10
+    return max(min(now_ns, due_ns), known.time_ns + 1_000_000)

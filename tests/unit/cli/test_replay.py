@@ -60,8 +60,7 @@ def test_history_as_lines_with_their_own_times(
 
 def test_a_copy_of_some_metrics_of_some_time(archive: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = str(tmp_path / "copy.db")
-    (tmp_path / "sonde.toml").write_text('[sinks.archive]\ninclude = ["node_cpu_*"]\n')
-    words = ("--since", "60s", "--config", str(tmp_path / "sonde.toml"), "--set", f"path={copy}")
+    words = ("--since", "60s", "--set", 'include=["node_cpu_*"]', "--set", f"path={copy}")
     code, err = sonde(capsys, archive, "--to", "archive", *words)
 
     with ArchiveReader(copy) as reader:

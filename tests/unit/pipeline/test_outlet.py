@@ -15,7 +15,7 @@ from sonde.errors import SinkError
 from sonde.model import Event, Frame, Kind, Layout, MetricSpec, Unit
 from sonde.pipeline import outlet as outlet_module
 from sonde.pipeline.outlet import Outlet
-from sonde.pipeline.selection import Selection
+from sonde.pipeline.selection import Selection, Sieve
 
 ONE = MetricSpec("node_one_total", Kind.COUNTER, Unit.NONE, "One.")
 TWO = MetricSpec("node_two", Kind.GAUGE, Unit.NONE, "Two.", ("device",))
@@ -252,7 +252,7 @@ def test_an_inline_sink_is_called_at_once_and_has_no_thread() -> None:
 
 def test_a_filter_keeps_the_wanted_metrics_and_their_values_together() -> None:
     sink = Inline()
-    outlet = Outlet("test", sink, selection=Selection(include=["node_t*"], exclude=["*_total"]))
+    outlet = Outlet("test", sink, sieve=Sieve(Selection(include=["node_t*"], exclude=["*_total"])))
     outlet.offer([frame(1), frame(2)])
 
     assert [list(item.values) for item in sink.frames] == [[1.5, 2.5], [1.5, 2.5]]
@@ -262,7 +262,7 @@ def test_a_filter_keeps_the_wanted_metrics_and_their_values_together() -> None:
 
 def test_a_frame_of_which_nothing_is_wanted_is_not_sent_but_its_events_are() -> None:
     sink = Inline()
-    outlet = Outlet("test", sink, selection=Selection(include=["other_*"]))
+    outlet = Outlet("test", sink, sieve=Sieve(Selection(include=["other_*"])))
     outlet.offer([frame(1), frame(2, events=[Event(2 * NS, "oom.kill", {"pid": 1})])])
 
     assert [(len(item.layout), len(item.events)) for item in sink.frames] == [(0, 1)]
@@ -270,7 +270,7 @@ def test_a_frame_of_which_nothing_is_wanted_is_not_sent_but_its_events_are() -> 
 
 def test_a_minimum_period_thins_each_source_by_itself() -> None:
     sink = Inline()
-    outlet = Outlet("test", sink, min_period_ns=5 * NS)
+    outlet = Outlet("test", sink, sieve=Sieve(Selection(), 5 * NS))
     for second in range(20):
         outlet.offer([frame(second), frame(second, source="other")])
 
@@ -280,7 +280,7 @@ def test_a_minimum_period_thins_each_source_by_itself() -> None:
 
 def test_a_clock_set_back_does_not_silence_a_thinned_source() -> None:
     sink = Inline()
-    outlet = Outlet("test", sink, min_period_ns=5 * NS)
+    outlet = Outlet("test", sink, sieve=Sieve(Selection(), 5 * NS))
     for second in (100, 40, 41, 45):
         outlet.offer([frame(second)])
 
@@ -323,7 +323,7 @@ def test_a_frame_is_translated_once_however_often_its_delivery_is_tried(monkeypa
 
 def test_a_slower_pace_makes_larger_increments() -> None:
     sink = Inline()
-    outlet = Outlet("test", sink, min_period_ns=2 * NS, translate=increments())
+    outlet = Outlet("test", sink, sieve=Sieve(Selection(), 2 * NS), translate=increments())
     for number in range(1, 6):
         outlet.offer([frame(number)])
 

@@ -10,6 +10,7 @@ from sonde.config import NoKeys, SinkConfig
 from sonde.errors import SinkError, TimedOut
 from sonde.model import EMPTY_LAYOUT, Event, Frame, Kind, Layout, MetricSpec, Unit
 from sonde.pipeline.replay import Counts, Pace, Replay
+from sonde.pipeline.selection import sieve_for
 from sonde.units import Duration
 
 LOAD = MetricSpec("node_load1", Kind.GAUGE, Unit.NONE, "Load.")
@@ -60,7 +61,7 @@ def replay(
     sink: Keeps, given: list[Frame], config: SinkConfig | None = None, *, speed: float = 0.0, time: Time | None = None
 ) -> Counts:
     time = time or Time()
-    running = Replay(sink, config or SinkConfig(), Pace(speed, time.now, time.sleep), patience=10.0)
+    running = Replay(sink, sieve_for("test", config or SinkConfig()), Pace(speed, time.now, time.sleep), patience=10.0)
     return list(running.run(given))[-1]
 
 
@@ -121,7 +122,7 @@ def test_a_sink_that_comes_back_misses_nothing() -> None:
 def test_a_sink_that_stays_away_ends_it_and_the_counts_stand() -> None:
     sink = Keeps(None, *[SinkError("refused", retry=True, hint="start it")] * 50)
     time = Time()
-    running = Replay(sink, SinkConfig(), Pace(0.0, time.now, time.sleep), patience=10.0)
+    running = Replay(sink, sieve_for("test", SinkConfig()), Pace(0.0, time.now, time.sleep), patience=10.0)
 
     with pytest.raises(TimedOut, match="gave up after 10 s: refused"):
         list(running.run(frames(700)))

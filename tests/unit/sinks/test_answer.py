@@ -37,7 +37,8 @@ def test_a_server_may_say_when_in_seconds_or_by_date() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("", 0), ("soon", 0), ("-5", 0), ("86400", 300), ("Thu, 01 Jan 1970 00:00:00 GMT", 0)]
+    ("text", "seconds"),
+    [("", 0), ("soon", 0), ("-5", 0), ("86400", 300), ("9" * 30, 300), ("Thu, 01 Jan 1970 00:00:00 GMT", 0)],
 )
 def test_nonsense_and_days_are_not_waited_for(text: str, seconds: float) -> None:
     assert retry_after(Reply(503, {"retry-after": text}, b"")) == seconds

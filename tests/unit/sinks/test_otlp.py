@@ -294,7 +294,10 @@ def test_switched_off_by_the_environment_it_says_so_and_sends_nothing(
     ("config", "message"),
     [
         (OtlpConfig("collector:4318"), "sinks.otlp: 'collector:4318/v1/metrics' is not a URL"),
-        (OtlpConfig("https://c", ca="/nowhere"), "sinks.otlp: https://c/v1/metrics: cannot use the CA file /nowhere"),
+        (
+            OtlpConfig("https://c", ca_file="/nowhere"),
+            "sinks.otlp: https://c/v1/metrics: cannot use the CA file /nowhere",
+        ),
         (OtlpConfig("http://c", headers={"a": "b\r\nc: d"}), "sinks.otlp: the header 'a' holds what no header can"),
     ],
 )
@@ -308,7 +311,7 @@ def test_a_configuration_that_cannot_work_is_refused_at_the_start(config: OtlpCo
 def test_over_tls_both_sides_prove_who_they_are(authority: Authority) -> None:
     client = authority.signed("node01")
     with receiving(authority.signed("collector"), client_ca=authority.ca) as server:
-        sink = sink_to(server, ca=authority.ca, certificate=client.certificate, key=client.key)
+        sink = sink_to(server, ca_file=authority.ca, certificate_file=client.certificate, key_file=client.key)
         sink.write([frame()])
         sink.close()
         nameless = sink_to(server, environ={"OTEL_EXPORTER_OTLP_CERTIFICATE": authority.ca})

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 from sonde.errors import ParseError
-from sonde.sinks.otlp_reply import PartialSuccess, parse_fields, partial_success, retry_after, status_message
+from sonde.sinks.otlp_reply import PartialSuccess, parse_fields, partial_success, status_message
 from sonde.sinks.protobuf import VARINT, double, field, message, text, varint
 
 NOW = 1_794_778_958  # Sun, 15 Nov 2026 21:42:38 GMT
@@ -74,21 +74,3 @@ def test_the_message_of_a_status_or_of_a_page_is_shown() -> None:
     assert status_message(status, "application/x-protobuf; charset=x") == "unknown metric"
     assert status_message(b"<h1>404</h1>\n nothing", "text/html") == "<h1>404</h1> nothing"
     assert status_message(b"", "") == ""
-
-
-@pytest.mark.parametrize(
-    ("header", "seconds"),
-    [
-        ("30", 30.0),
-        (" 0 ", 0.0),
-        ("99999999999999999999", 3600.0),
-        ("Sun, 15 Nov 2026 21:43:08 GMT", 30.0),
-        ("Sun, 15 Nov 2026 20:00:00 GMT", 0.0),
-        ("Sun, 15 Nov 2027 20:00:00 GMT", 3600.0),
-        ("soon", 0.0),
-        ("-5", 0.0),
-        ("", 0.0),
-    ],
-)
-def test_how_long_to_wait(header: str, seconds: float) -> None:
-    assert retry_after(header, NOW) == seconds

@@ -47,9 +47,9 @@ def test_what_the_configuration_leaves_unset_comes_from_the_environment() -> Non
         headers={"Authorization": "Bearer abc", "x-tenant": "7"},
         timeout=Duration(2.5),
         compression="gzip",
-        ca="/ca",
-        certificate="/crt",
-        key="/key",
+        ca_file="/ca",
+        certificate_file="/crt",
+        key_file="/key",
         attributes={},
     )
 
@@ -61,11 +61,11 @@ def test_a_variable_for_metrics_goes_before_the_one_for_all() -> None:
     settings = filled(OtlpConfig(), general | metrics)
 
     assert (settings.timeout, settings.compression, settings.headers) == (Duration(0.002), "gzip", {"b": "2"})
-    assert (settings.ca, settings.key, settings.certificate) == ("b", "b", "b")
+    assert (settings.ca_file, settings.key_file, settings.certificate_file) == ("b", "b", "b")
 
 
 def test_the_configuration_goes_before_the_environment_header_by_header() -> None:
-    config = OtlpConfig(headers={"x-tenant": "8"}, timeout=Duration(1), compression="auto", ca="/mine")
+    config = OtlpConfig(headers={"x-tenant": "8"}, timeout=Duration(1), compression="auto", ca_file="/mine")
     environ = {
         f"{ALL}HEADERS": "Authorization=secret,x-tenant=7",
         f"{ALL}TIMEOUT": "2500",
@@ -75,7 +75,7 @@ def test_the_configuration_goes_before_the_environment_header_by_header() -> Non
     settings = filled(config, environ)
 
     assert settings.headers == {"Authorization": "secret", "x-tenant": "8"}
-    assert (settings.timeout, settings.compression, settings.ca) == (Duration(1), "auto", "/mine")
+    assert (settings.timeout, settings.compression, settings.ca_file) == (Duration(1), "auto", "/mine")
 
 
 def test_defaults() -> None:

@@ -186,9 +186,9 @@ def _otlp(flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any
         "headers": _pairs("otlp_headers", flags["otlp_headers"]),
         "timeout": f"{_at_least(flags, 'otlp_timeout_ms', 1)}ms",
         "queue": _FRAMES * _at_least(flags, "otlp_max_queue_size", 1),
-        "ca": flags["otlp_ssl_ca_cert_path"],
-        "certificate": flags["otlp_ssl_client_cert_path"],
-        "key": flags["otlp_ssl_client_key_path"],
+        "ca_file": flags["otlp_ssl_ca_cert_path"],
+        "certificate_file": flags["otlp_ssl_client_cert_path"],
+        "key_file": flags["otlp_ssl_client_key_path"],
     }
 
 

@@ -94,6 +94,10 @@ class DynologOdsSink:
         self._category_id = config.category_id
         self._entity = json.dumps(config.entity_prefix + host)
 
+    @staticmethod
+    def check(config: DynologOdsConfig) -> None:
+        _Form("dynolog_ods", config).close()
+
     def write(self, frames: Sequence[Frame]) -> None:
         # A data point has no time of its own: it is of the moment it arrives. Of those that had to wait, the newest is.
         for record in self._recorder.records(frames)[-1:]:
@@ -121,6 +125,10 @@ class DynologScubaSink:
         self._form = _Form("dynolog_scuba", config)
         self._category = config.category
         self._host = host
+
+    @staticmethod
+    def check(config: DynologScubaConfig) -> None:
+        _Form("dynolog_scuba", config).close()
 
     def write(self, frames: Sequence[Frame]) -> None:
         logs = [self._log(record) for record in self._recorder.records(frames)]

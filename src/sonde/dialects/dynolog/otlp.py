@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from sonde.dialects.dynolog import names
 from sonde.dialects.dynolog.translate import Translator
@@ -82,9 +83,9 @@ class DynologOtlpConfig(NamedTuple):
     service_name: str = "dynolog"  # the resource's service.name
     headers: Mapping[str, str] = MappingProxyType({})  # sent with every request
     timeout: Duration = Duration(30)  # for one delivery
-    ca: str = ""  # PEM file of the authorities to trust; empty: those the system trusts
-    certificate: str = ""  # PEM file of our own certificate, when the collector asks for one
-    key: str = ""  # PEM file of its key; empty: in the certificate's file
+    ca_file: str = ""  # the authorities to trust, PEM; empty: the system's
+    certificate_file: str = ""  # our own certificate, PEM, for collectors that ask for one
+    key_file: str = ""  # its key; empty: in certificate_file
     interface_prefixes: tuple[str, ...] = ()  # only network devices whose names begin so; empty: all
 
 
@@ -95,10 +96,25 @@ class DynologOtlpSink(OtlpSink):
     def __init__(
         self, config: DynologOtlpConfig, *, host: str, files: HostFS, environ: Mapping[str, str] = os.environ
     ) -> None:
-        keys = {name: value for name, value in config._asdict().items() if name in OtlpConfig._fields}
-        try:
-            super().__init__(OtlpConfig(**keys), host=host, rules=RULES, scope="dynolog", environ=environ)
-        except ConfigError as error:
-            said = str(error).replace("sinks.otlp", "sinks.dynolog_otlp", 1)
-            raise ConfigError(said, hint=error.hint) from None
+        with _own_name():
+            super().__init__(_settings(config), host=host, rules=RULES, scope="dynolog", environ=environ)
         self.translate = Translator(files, config.interface_prefixes).frames
+
+    @staticmethod
+    def check(config: Any) -> None:
+        with _own_name():
+            OtlpSink.check(_settings(config))
+
+
+def _settings(config: DynologOtlpConfig) -> OtlpConfig:
+    return OtlpConfig(**{name: value for name, value in config._asdict().items() if name in OtlpConfig._fields})
+
+
+@contextmanager
+def _own_name() -> Iterator[None]:
+    """Errors name the section they are about."""
+    try:
+        yield
+    except ConfigError as error:
+        said = str(error).replace("sinks.otlp", "sinks.dynolog_otlp", 1)
+        raise ConfigError(said, hint=error.hint) from None

@@ -89,9 +89,9 @@ def test_otlp_is_a_sink_too() -> None:
             "headers": {"a": "b=c", "d": "e"},
             "timeout": "1500ms",
             "queue": 30,
-            "ca": "/ca",
-            "certificate": "/c",
-            "key": "/k",
+            "ca_file": "/ca",
+            "certificate_file": "/c",
+            "key_file": "/k",
         }
     }
 
