@@ -21,14 +21,31 @@ _PAGE = 4096  # of the smallest page a kernel has, and so the most one read of a
 _LINE = 1024  # longer than any line of an iterated file that is kept open, unless its reader says otherwise
 
 
-class HostFile:
-    """An open pseudo-file. `read` returns its whole present content; OSError as the kernel gives it."""
+class _Kept:
+    """A descriptor that is kept open; it ends with its owner, whatever becomes of that."""
 
-    __slots__ = ("_enough", "_fd", "_iterated", "_size", "path")
+    __slots__ = ("_fd", "path")
 
-    def __init__(self, path: str, fd: int, *, iterated: bool, line: int = _LINE) -> None:
+    def __init__(self, path: str, fd: int) -> None:
         self.path: Final = path
         self._fd = fd
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class HostFile(_Kept):
+    """An open pseudo-file. `read` returns its whole present content; OSError as the kernel gives it."""
+
+    __slots__ = ("_enough", "_iterated", "_size")
+
+    def __init__(self, path: str, fd: int, *, iterated: bool, line: int = _LINE) -> None:
+        super().__init__(path, fd)
         self._iterated = iterated
         self._size = _FIRST
         # A record is whole when the buffer was larger. An iterator stops at a page only because its next line does
@@ -55,26 +72,17 @@ class HostFile:
             offset += len(more)
         return b"".join(parts)
 
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
 
-    def __del__(self) -> None:
-        self.close()
-
-
-class Watched:
+class Watched(_Kept):
     """A list whose changes the kernel calls out: /proc/PID/mountinfo (proc_pid_mounts(5), fs/proc_namespace.c).
 
     Asking whether it has changed takes a microsecond, reading thirty mounts forty.
     """
 
-    __slots__ = ("_fd", "_poll", "_text", "path")
+    __slots__ = ("_poll", "_text")
 
     def __init__(self, path: str, fd: int) -> None:
-        self.path: Final = path
-        self._fd = fd
+        super().__init__(path, fd)
         self._text: bytes | None = None
         self._poll: select.poll | None = None
         if not os.fstat(fd).st_size:  # a pseudo-file has no size; one of a captured tree is read and compared
@@ -98,14 +106,6 @@ class Watched:
         while data := os.read(self._fd, _FIRST):
             parts.append(data)
         return b"".join(parts)
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class HostFS:
