@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 _CODE = re.compile(r"`([^`]+)`")
 _ESCAPES = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
+_ESCAPES["|"] = r"|\:"  # a line may end behind it: the default patterns of collectors are longer than one
 _WIDTH = 100
 
 

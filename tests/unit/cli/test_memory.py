@@ -22,12 +22,16 @@ def test_a_process_is_read_with_the_time_of_the_reading(capsys: pytest.CaptureFi
 
 
 def test_a_tree_has_the_children_and_a_sum(capsys: pytest.CaptureFixture[str]) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        assert main(["memory", "--tree", str(os.getpid())]) == 0
-        child.communicate()
+    # A tree of its own: this process has the children of other tests too.
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()  # the child runs
+        assert main(["memory", "--tree", str(parent.pid)]) == 0
+        parent.communicate()
 
     text = capsys.readouterr().out
-    assert str(child.pid) in text
+    assert str(parent.pid) in text
     assert "2 processes" in text
 
 
