@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from sonde.cli.config import render
 from sonde.cli.main import COMMANDS, parser_of
-from sonde.config import ArchiveConfig, CollectorConfig, Config, DaemonConfig, NoKeys, SinkConfig
+from sonde.config import ArchiveConfig, CollectorConfig, Config, DaemonConfig, NoKeys, SinkConfig, TracingConfig
 from sonde.model import MetricSpec
 from sonde.registry import COLLECTORS, OFF_BY_DEFAULT, SINKS, load
 from sonde.sinks.otlp_names import INSTRUMENTS, RULES, SCHEMA, Instrument, Rule
@@ -119,6 +119,8 @@ def config() -> str:
         _key_table(DaemonConfig, defaults["daemon"]),
         "## [archive]\n",
         _key_table(ArchiveConfig, defaults["archive"]),
+        "## [tracing]\n",
+        _key_table(TracingConfig, defaults["tracing"]),
         "## [collectors.NAME]: keys of every collector\n",
         _key_table(CollectorConfig, defaults["collectors.cpu"]),
     ]

@@ -2,6 +2,7 @@
 
     [daemon]                     DaemonConfig, below
     [archive]                    ArchiveConfig, below
+    [tracing]                    TracingConfig, below
     [collectors.<name>]          the keys of every collector (CollectorConfig) and the collector's own
     [sinks.<name>]               the keys of every sink (SinkConfig) and the sink's own
 
@@ -52,6 +53,12 @@ class ArchiveConfig(NamedTuple):
     journal: Literal["auto", "wal", "rollback"] = "auto"  # auto: rollback on a network filesystem
 
 
+class TracingConfig(NamedTuple):
+    enabled: bool = False  # answer training processes that ask for traces (KINETO_USE_DAEMON=1)
+    abstract: bool = True  # at the abstract socket that libkineto looks for; processes of this network namespace see it
+    socket_dir: str = ""  # also at DIR/dynolog, for containers that mount DIR and set KINETO_IPC_SOCKET_DIR to it
+
+
 class CollectorConfig(NamedTuple):
     """Keys every collector has."""
 
@@ -81,6 +88,7 @@ class Config(NamedTuple):
 
     daemon: DaemonConfig = DaemonConfig()
     archive: ArchiveConfig = ArchiveConfig()
+    tracing: TracingConfig = TracingConfig()
     collectors: Mapping[str, Table] = MappingProxyType({})
     sinks: Mapping[str, Table] = MappingProxyType({})
     source: str = "built-in defaults"
@@ -110,12 +118,13 @@ def from_tree(tree: Table, source: str) -> Config:
     from sonde.registry import COLLECTORS, SINKS
 
     try:
-        refuse_unknown(tree, ("daemon", "archive", "collectors", "sinks"), "")
+        refuse_unknown(tree, ("daemon", "archive", "tracing", "collectors", "sinks"), "")
         if "archive" in table(tree, "sinks"):
             raise ConfigError("sinks.archive: the archive has a section of its own", hint="write [archive]")
         return Config(
             daemon=bind(DaemonConfig, table(tree, "daemon"), "daemon"),
             archive=bind(ArchiveConfig, table(tree, "archive"), "archive"),
+            tracing=bind(TracingConfig, table(tree, "tracing"), "tracing"),
             collectors=_plugins(tree, "collectors", COLLECTORS),
             sinks=_plugins(tree, "sinks", SINKS),
             source=source,

@@ -267,7 +267,7 @@ def test_prometheus_scrapes_its_page_and_promtool_objects_to_dynologs_names_only
 
 def test_a_flag_file_is_obeyed_and_read_again_at_sighup(dynolog: Callable[..., Dynolog], tmp_path: Path) -> None:
     file = tmp_path / "dynolog.gflags"
-    file.write_text("# flags of this host\n--use-JSON\n--kernel_monitor_reporting_interval_s=1\n--enable_ipc_monitor\n")
+    file.write_text("# flags of this host\n--use-JSON\n--kernel_monitor_reporting_interval_s=1\n--enable_gpu_monitor\n")
     running = dynolog(f"--flagfile={file}")
     running.wait_for_records(2)
     file.write_text(
@@ -279,7 +279,7 @@ def test_a_flag_file_is_obeyed_and_read_again_at_sighup(dynolog: Callable[..., D
     known = len(running.records())
     record = running.wait_for_records(known + 2)[-1][1]
 
-    assert "--enable_ipc_monitor has no effect" in running.text()
+    assert "--enable_gpu_monitor has no effect" in running.text()
     assert {name.partition(".")[2] for name in record if "." in name} == {"lo"}
 
 

@@ -25,6 +25,7 @@ class Process(NamedTuple):
     state: str | None
     changes: dict[str, object]  # of [daemon]
     archive: bool
+    tracing: bool = False
     dialect: str = ""  # whose flags `words` are; then they are the configuration, and what stands above is not
     words: tuple[str, ...] = ()
 
@@ -56,7 +57,7 @@ def run(process: Process) -> int:
         if process.dialect:
             found: Config = import_module(DIALECTS[process.dialect]).configuration(process.words)
             return found
-        return config_from(process.config, paths, process.changes, archive=process.archive)
+        return config_from(process.config, paths, process.changes, archive=process.archive, tracing=process.tracing)
 
     return Daemon(configuration(), paths, reload=configuration).run()
 

@@ -11,8 +11,10 @@ import time
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from sonde.agent import wire
 from sonde.clock import NS, iso
 from sonde.errors import RpcError
+from sonde.ipc.processes import Process, Processes
 from sonde.model import Frame, Gap, Histogram, Value
 from sonde.pipeline.assembly import Assembly
 from sonde.pipeline.outlet import Outlet
@@ -20,6 +22,7 @@ from sonde.pipeline.runner import Runner
 from sonde.pipeline.selection import Selection
 from sonde.rpc.server import Entry
 from sonde.store.ring import Ring
+from sonde.tracing.on_demand import OnDemand, pause_profiling, resume_profiling
 from sonde.version import API, VERSION, describe
 
 Reply = dict[str, Any]
@@ -30,6 +33,7 @@ class Subject(Protocol):
 
     assembly: Assembly
     ring: Ring
+    processes: Processes
     hostname: str
     started_ns: int
     addresses: dict[str, str]
@@ -47,6 +51,10 @@ def functions(daemon: Subject) -> dict[str, Entry]:
         "getVersion": Entry(lambda request, peer: {"version": VERSION}),
         "daemon.status": Entry(lambda request, peer: status(daemon)),
         "daemon.version": Entry(lambda request, peer: {"api": API, "version": VERSION, "build": describe()}),
+        "setKinetOnDemandRequest": Entry(OnDemand(daemon.processes).request, writes=True),
+        "dcgmProfPause": Entry(pause_profiling),
+        "dcgmProfResume": Entry(resume_profiling),
+        "process.list": Entry(lambda request, peer: {"processes": [_process(one) for one in daemon.processes]}),
         "metrics.snapshot": Entry(lambda request, peer: snapshot(daemon, request)),
     }
 
@@ -71,6 +79,20 @@ def status(daemon: Subject) -> Reply:
         "collectors": [_runner(runner, now) for runner in assembly.runners],
         "absent": [absent._asdict() for absent in assembly.absent],
         "sinks": [_outlet(outlet) for outlet in assembly.outlets],
+    }
+
+
+def _process(process: Process) -> Reply:
+    """A process that asks for work. `accepts` is false while a profiler runs in it."""
+    return {
+        "pid": process.pid or None,
+        "uid": process.uid,
+        "own_pid": process.own_name,
+        "job_id": process.slurm_id or None,
+        "polls": process.polls,
+        "polled_seconds_ago": (time.monotonic_ns() - process.polled_ns) / NS,
+        "accepts": bool(process.kinds & wire.ACTIVITIES),
+        "waiting": process.offer is not None,
     }
 
 

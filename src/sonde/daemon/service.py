@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from sonde import config as configuration
+from sonde.agent import wire
 from sonde.clock import SystemClock
-from sonde.config import ArchiveConfig, Config, DaemonConfig, SinkConfig, split
+from sonde.config import ArchiveConfig, Config, DaemonConfig, SinkConfig, TracingConfig, split
 from sonde.daemon import logs
 from sonde.daemon.handlers import functions
 from sonde.daemon.interpreter import tune_interpreter
@@ -23,6 +24,8 @@ from sonde.daemon.paths import Paths
 from sonde.errors import SondeError, Unavailable
 from sonde.hostfs import HostFS
 from sonde.http import Request, Response, Server
+from sonde.ipc.endpoint import Endpoint
+from sonde.ipc.processes import Processes
 from sonde.loop import Loop
 from sonde.model import Sink
 from sonde.pipeline.assembly import Assembly, build_sinks, outlet_for
@@ -52,6 +55,8 @@ class Daemon:
         self.ring = Ring()
         self._loop = Loop()
         self._rpc: RpcServer | None = None
+        self._ipc: Endpoint | None = None
+        self.processes = Processes(self._loop, self.host)
         self._http: Server | None = None
         self._pages = Pages(self._loop)
         self._stopping = False
@@ -143,6 +148,16 @@ class Daemon:
             where = self._http.listen(daemon.http_address, insecure=daemon.insecure)
             self.addresses["metrics"] = f"http://{where}/metrics"
         self._serve_pages(self.assembly, daemon)
+        if self.config.tracing.enabled:
+            self._listen_for_processes(self.config.tracing)
+
+    def _listen_for_processes(self, config: TracingConfig) -> None:
+        self._ipc = Endpoint(self._loop, self.processes.handle)
+        if config.abstract:
+            self._ipc.listen(wire.daemon_address({}))
+        if config.socket_dir:
+            self._ipc.listen(wire.daemon_address({"KINETO_IPC_SOCKET_DIR": config.socket_dir}))
+        self.addresses |= {f"ipc{n or ''}": name for n, name in enumerate(self._ipc.addresses)}
 
     def _serve_pages(self, assembly: Assembly, daemon: DaemonConfig) -> None:
         before = self._pages.addresses
@@ -213,7 +228,7 @@ class Daemon:
 
     def _end(self) -> None:
         clean = self.assembly.stop(self.config.daemon.flush_deadline)
-        for server in (self._rpc, self._http, self._pages):
+        for server in (self._rpc, self._http, self._pages, self._ipc, self.processes):
             if server is not None:
                 server.close()
         self._loop.close()
@@ -232,9 +247,15 @@ def _index(request: Request) -> Response:
     return Response(200, b"sonde: /metrics for Prometheus, /healthz for health\n")
 
 
-def config_from(path: str | None, paths: Paths, changes: Mapping[str, object], *, archive: bool) -> Config:
-    """The configuration file in force, with what the command line changes of [daemon]."""
+def config_from(
+    path: str | None, paths: Paths, changes: Mapping[str, object], *, archive: bool, tracing: bool = False
+) -> Config:
+    """The configuration file in force, with what the command line changes of [daemon], and switches off or on."""
     tree, source = configuration.read(path or paths.config) if path or os.path.exists(paths.config) else ({}, "")
     config = configuration.from_tree(tree, source or "built-in defaults")
     daemon = configuration.bind(DaemonConfig, {**configuration.table(tree, "daemon"), **changes}, "daemon")
-    return config._replace(daemon=daemon, archive=config.archive if archive else config.archive._replace(enabled=False))
+    if not archive:
+        config = config._replace(archive=config.archive._replace(enabled=False))
+    if tracing:
+        config = config._replace(tracing=config.tracing._replace(enabled=True))
+    return config._replace(daemon=daemon)

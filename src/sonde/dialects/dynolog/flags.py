@@ -23,7 +23,6 @@ _TPU = "sonde reads no TPU yet"
 _PERF = "sonde reads no performance counters yet"
 _PODS = "pods are not joined to devices yet"
 _RECORDS = "samples are not sent as OTLP log records yet; --use_otlp sends them as metrics"
-_IPC = "processes cannot register for traces yet"
 _GLOG = "inert"  # of glog: where its log goes and how much of it there is
 
 _FLAGS = (
@@ -39,7 +38,7 @@ _FLAGS = (
     Flag("perf_monitor_reporting_interval_s", 60, "seconds between two samples of performance counters", _PERF),
     Flag("dcgm_reporting_interval_s", 10, "seconds between two samples of GPUs", _GPU),
     Flag("tpu_reporting_interval_s", 10, "seconds between two samples of TPUs", _TPU),
-    Flag("enable_ipc_monitor", False, "let processes register for traces on demand", _IPC),
+    Flag("enable_ipc_monitor", False, "let processes register for traces on demand"),
     Flag("enable_gpu_monitor", False, "read GPUs", _GPU),
     Flag("enable_perf_monitor", False, "read performance counters", _PERF),
     Flag("enable_tpu_monitor", False, "read TPUs", _TPU),
@@ -151,9 +150,16 @@ def tree(flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]
             "log_level": _LEVELS[min(_at_least(flags, "minloglevel", 0), 2)],
         },
         "archive": {"enabled": False},
+        "tracing": _tracing(flags, environ),
         "collectors": {"network": {"exclude": ""}},  # dynolog counts lo too
         "sinks": _sinks(flags, environ),
     }
+
+
+def _tracing(flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """As in dynolog, the variable moves the socket from its abstract name into a directory."""
+    directory = environ.get("KINETO_IPC_SOCKET_DIR", "")
+    return {"enabled": flags["enable_ipc_monitor"], "socket_dir": directory, "abstract": not directory}
 
 
 def _sinks(flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:

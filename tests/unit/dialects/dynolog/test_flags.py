@@ -157,7 +157,7 @@ def test_flags_of_later_features_are_taken_and_named() -> None:
 
     assert config(*words).sinks == {}
     said = "\n".join(notes(given(words)))
-    for name in ("enable_ipc_monitor", "enable_gpu_monitor", "dcgm_reporting_interval_s", "use_otel"):
+    for name in ("enable_gpu_monitor", "dcgm_reporting_interval_s", "use_otel"):
         assert f"--{name} has no effect: " in said
     assert "logtostderr" not in said
     assert "written nowhere" in said

@@ -1,0 +1,124 @@
+"""dynolog's request for a trace, word for word: setKinetOnDemandRequest, answered as dynolog answers it.
+
+    {"fn":"setKinetOnDemandRequest","config":"ACTIVITIES_LOG_FILE=/tmp/t.json\\n…","job_id":0,"pids":[0],"process_limit":3}
+    {"activityProfilersBusy":0,"activityProfilersTriggered":[812],"eventProfilersBusy":0,"eventProfilersTriggered":[],
+     "processesMatched":[812]}
+
+The real `dyno` prints what it gets: fields, their names and their order of meaning are dynolog's. Two things differ. A
+caller drives its own processes only, and those of other users are not matched; and what dynolog dies of (a wrong type)
+is answered as it answers other wrong types.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sonde.ipc.processes import Process, Processes
+from sonde.rpc.peer import Peer
+
+DEFAULT_LIMIT = 1000  # of the server; the dyno command sends 3
+_FAILED = {"status": "failed"}
+_INT32 = range(-(2**31), 2**31)
+
+Reply = dict[str, Any]
+
+
+class TypeMismatch(Exception):
+    """A field that has another type; the message is the one dynolog's JSON library gives."""
+
+    def __init__(self, wanted: str, value: object) -> None:
+        super().__init__(f"[json.exception.type_error.302] type must be {wanted}, but is {_kind(value)}")
+
+
+class OnDemand:
+    """Arms processes with configurations. Belongs to the loop's thread."""
+
+    def __init__(self, processes: Processes, trace_id: Callable[[], int] | None = None) -> None:
+        self._processes = processes
+        self._trace_id = trace_id or (lambda: int.from_bytes(os.urandom(8), "little"))
+
+    def request(self, request: Mapping[str, object], peer: Peer) -> Reply:
+        """setKinetOnDemandRequest."""
+        if "config" not in request or "pids" not in request:
+            return dict(_FAILED)
+        try:
+            config = _text(request["config"])
+            pids = _integers(request["pids"])
+            job_id = _integer(request.get("job_id", 0))
+            limit = _integer(request.get("process_limit", DEFAULT_LIMIT))
+        except TypeMismatch as error:
+            return {"status": f"failed with exception = {error}"}
+        return self._armed(config, job_id, pids, limit, peer)
+
+    def _armed(self, config: str, job_id: int, pids: list[int], limit: int, peer: Peer) -> Reply:
+        found = [process for process in self._processes.matching(job_id, pids) if may_drive(peer, process)]
+        triggered: list[int] = []
+        busy = 0
+        for process in found:
+            if process.offer is not None:
+                busy += 1
+            elif len(triggered) < limit:
+                process.offer = self._offer(config)
+                triggered.append(process.own_name)
+        return {
+            "activityProfilersBusy": busy,
+            "activityProfilersTriggered": triggered,
+            "eventProfilersBusy": 0,
+            "eventProfilersTriggered": [],
+            "processesMatched": [process.own_name for process in found],
+        }
+
+    def _offer(self, config: str) -> Callable[[Process], str]:
+        # As dynolog stores and delivers it; libkineto trims the blanks, and finds the id again in the trace file.
+        text = f"\n    {config}\n    REQUEST_TRACE_ID={self._trace_id()}\n"
+        return lambda process: text
+
+
+def may_drive(peer: Peer, process: Process) -> bool:
+    """May this caller have a process traced? Its own user and root may."""
+    return peer.uid is not None and peer.uid in (0, process.uid)
+
+
+def pause_profiling(request: Mapping[str, object], peer: Peer) -> Reply:
+    """dcgmProfPause: false, because no DCGM is watched."""
+    if "duration_s" not in request:
+        return dict(_FAILED)
+    try:
+        _integer(request["duration_s"])
+    except TypeMismatch as error:
+        return {"status": f"failed with exception = {error}"}
+    return {"status": False}
+
+
+def resume_profiling(request: Mapping[str, object], peer: Peer) -> Reply:
+    """dcgmProfResume."""
+    return {"status": False}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeMismatch("string", value)
+    return value
+
+
+def _integers(value: object) -> list[int]:
+    if not isinstance(value, list):
+        raise TypeMismatch("array", value)
+    return [_integer(item) for item in value]
+
+
+def _integer(value: object) -> int:
+    """A number as dynolog takes it: a 32-bit integer; a fraction is cut off."""
+    if not isinstance(value, int | float):
+        raise TypeMismatch("number", value)
+    if value != value or value in (float("inf"), float("-inf")):
+        raise TypeMismatch("number", None)
+    number = int(value)
+    return number if number in _INT32 else (number + 2**31) % 2**32 - 2**31
+
+
+def _kind(value: object) -> str:
+    kinds = {str: "string", bool: "boolean", int: "number", float: "number", list: "array", dict: "object"}
+    return kinds.get(type(value), "null")
