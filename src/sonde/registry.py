@@ -6,6 +6,7 @@ configuration section's and, in camel case, the class'. The sinks of a dialect s
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 from sonde.errors import ConfigError
@@ -83,3 +84,10 @@ def load(table: dict[str, str], name: str) -> type:
     if not isinstance(found, type):
         raise TypeError(f"{target} is not a class")
     return found
+
+
+def forget(table: dict[str, str], name: str) -> None:
+    """Let go of a plug-in that has nothing to do here, 20 to 110 kB each; `load` imports it again."""
+    package, _, module = table[name].partition(":")[0].rpartition(".")
+    sys.modules.pop(f"{package}.{module}", None)
+    vars(sys.modules[package]).pop(module, None)

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.e2e.conftest import SONDE, RunningDaemon
@@ -69,6 +70,25 @@ def test_sighup_takes_over_a_good_configuration_and_refuses_a_bad_one(daemon: St
 
     running.wait_for(lambda: "node_load1" not in running.page())
     assert "load" not in [item["name"] for item in running.status()["collectors"]]
+
+
+def test_sighup_leaves_what_a_sink_has_queued_and_counted(daemon: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    config = f'[sinks.remote_write]\nurl = "http://127.0.0.1:{port}/write"\ntimeout = "200ms"\n'
+    running = daemon(config=config)
+
+    def sink(name: str) -> dict[str, Any]:
+        return next(item for item in running.status()["sinks"] if item["name"] == name)
+
+    running.wait_for(lambda: sink("remote_write")["queued"] > 20 and sink("archive")["delivered"] > 10)
+    before = [sink("remote_write")["queued"], sink("remote_write")["failures"], sink("archive")["delivered"]]
+    running.process.send_signal(signal.SIGHUP)
+    running.wait_for_log("read again")
+    after = [sink("remote_write")["queued"], sink("remote_write")["failures"], sink("archive")["delivered"]]
+
+    assert all(new >= old for old, new in zip(before, after, strict=True)), (before, after)
+    assert "gave up" not in running.log()
 
 
 def test_sighup_reopens_the_log_after_logrotate_moved_it(daemon: Start) -> None:

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from sonde import config as configuration
 from sonde.agent import wire
@@ -30,6 +31,7 @@ from sonde.loop import Loop
 from sonde.model import Sink
 from sonde.pipeline.assembly import Assembly, build_sinks, outlet_for
 from sonde.pipeline.outlet import Outlet
+from sonde.registry import COLLECTORS, forget
 from sonde.rpc.server import RpcServer
 from sonde.sinks.prometheus import PrometheusSink
 from sonde.store.ring import Ring
@@ -62,7 +64,10 @@ class Daemon:
         self._stopping = False
         self._log_handler = logs.set_up(config.daemon)  # first: what is left out and why is said while building
         self._prometheus = PrometheusSink(PrometheusSink.Config())
+        self._in_force: dict[str, tuple[object, list[Outlet]]] = {}  # by sink, its settings and what they made
+        self._planned = self._in_force
         self.assembly = self._assemble(config)
+        self._in_force = self._planned
 
     @property
     def config_source(self) -> str:
@@ -78,17 +83,33 @@ class Daemon:
 
     def _outlets(self, config: Config) -> list[Outlet]:
         """Ring and page first: they only keep references. The archive last: its thread wakes when the batch is out."""
-        outlets = [Outlet("ring", self.ring)]
+        planned: list[tuple[str, object, Callable[[], list[Outlet]]]] = [
+            ("ring", None, lambda: [Outlet("ring", self.ring)])
+        ]
         tables = dict(config.sinks)
         if config.daemon.http_address:
-            common, own = split(SinkConfig, PrometheusSink.Config, tables.pop("prometheus", {}), "sinks.prometheus")
-            self._prometheus.configure(own)
-            if common.enabled:
-                outlets.append(outlet_for("prometheus", self._prometheus, common))
-        outlets += build_sinks(Config(sinks=tables), self._make_sink)
+            page = tables.pop("prometheus", {})
+            planned.append(("prometheus", page, lambda: self._page_outlet(page)))
+        for name, table in tables.items():
+            one = Config(sinks={name: table})
+            planned.append((name, table, partial(build_sinks, one, self._make_sink)))
         if config.archive.enabled:
-            outlets.append(Outlet("archive", self._archive(config.archive)))
-        return outlets
+            archive = config.archive
+            planned.append(("archive", archive, lambda: [Outlet("archive", self._archive(archive))]))
+        # What nobody has changed goes on: with what it has queued, what it has counted and its connection.
+        self._planned = {
+            name: (settings, self._unchanged(name, settings) or make()) for name, settings, make in planned
+        }
+        return [outlet for _, outlets in self._planned.values() for outlet in outlets]
+
+    def _unchanged(self, name: str, settings: object) -> list[Outlet]:
+        before, outlets = self._in_force.get(name, (None, []))
+        return outlets if before == settings else []
+
+    def _page_outlet(self, table: Mapping[str, object]) -> list[Outlet]:
+        common, own = split(SinkConfig, PrometheusSink.Config, table, "sinks.prometheus")
+        self._prometheus.configure(own)
+        return [outlet_for("prometheus", self._prometheus, common)] if common.enabled else []
 
     def _make_sink(self, name: str, cls: type, own: object) -> Sink:
         more = {"files": self.host} if getattr(cls, "reads_host", False) else {}
@@ -117,6 +138,9 @@ class Daemon:
             self._take_signals()
             self.assembly.start()
             self._plan_retry()
+            for absent in self.assembly.absent:
+                if not absent.retry:
+                    forget(COLLECTORS, absent.name)
             tune_interpreter()
             if ready is not None:
                 ready(self)
@@ -204,8 +228,8 @@ class Daemon:
             log.error("the configuration is refused and the old one stays: %s", error)
             return
         self._warn_of_fixed(config)
-        old, self.assembly, self.config = self.assembly, assembly, config
-        old.stop(self.config.daemon.flush_deadline)
+        old, self.assembly, self.config, self._in_force = self.assembly, assembly, config, self._planned
+        old.stop(self.config.daemon.flush_deadline, keep=assembly.outlets)
         logging.getLogger().setLevel(config.daemon.log_level.upper())
         assembly.start()
         self._plan_retry()
@@ -217,7 +241,7 @@ class Daemon:
         try:
             self._serve_pages(assembly, config.daemon)
         except SondeError:
-            assembly.stop(0)
+            assembly.stop(0, keep=self.assembly.outlets)
             raise
         return assembly
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from sonde.clock import NS, Clock
@@ -203,15 +203,19 @@ class Assembly:
         for sampler in self.samplers:
             sampler.start()
 
-    def stop(self, deadline: float) -> bool:
-        """End sampling, flush the sinks, all within `deadline` seconds. False when something hung."""
+    def stop(self, deadline: float, keep: Collection[Outlet] = ()) -> bool:
+        """End sampling, flush the sinks, all within `deadline` seconds. False when something hung.
+
+        The outlets to `keep` go on: another pipeline has them.
+        """
         until = time.monotonic() + deadline
         self._stopping = True
         # All are asked before any is waited for, so that one that hangs takes its own time only.
         for sampler in self.samplers:
             sampler.ask_to_stop()
         clean = [sampler.stop(max(0.0, min(until - time.monotonic(), deadline / 3))) for sampler in self.samplers]
-        for outlet in self.outlets:
+        ending = [outlet for outlet in self.outlets if outlet not in keep]
+        for outlet in ending:
             outlet.ask_to_stop()
-        clean += [outlet.stop(max(0.05, until - time.monotonic())) for outlet in self.outlets]
+        clean += [outlet.stop(max(0.05, until - time.monotonic())) for outlet in ending]
         return all(clean)

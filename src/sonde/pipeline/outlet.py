@@ -34,6 +34,7 @@ _JITTER = 0.25  # the share of a wait that chance decides
 _VALUE_BYTES, _FRAME_BYTES = 40, 400  # of what is queued: a number and the reference to it; a tuple and its sequence
 QUEUE = 1000  # frames, for a sink that does not say what it needs
 MEMORY = 32_000_000  # bytes
+_LONGEST = 3600.0  # seconds slept in one go
 _PACE_NS = 100_000_000  # the shortest: ten batches a second are enough for everybody
 
 
@@ -74,17 +75,20 @@ class Outlet:
         self.rejected = 0  # refused by the sink for good, or lost to a bug
         self.failures = 0
         self.error = ""
+        self._started = False
         self._retry_after = 0.0  # seconds the server asked for with its last refusal
         self._worker = Worker(f"sink-{name}", self._run)
         self.ask_to_stop = self._worker.ask_to_stop
 
     def pace(self, period_ns: int, phase_ns: int) -> None:
-        """Before the start: wake once per period, but not more often than ten times a second."""
+        """Wake once per period, but not more often than ten times a second; from the next time on."""
         self._pace_ns = max(period_ns, _PACE_NS)
         self._phase_ns = phase_ns
 
     def start(self) -> None:
-        if not self._inline:
+        """Once; an outlet that goes on under another configuration is started already."""
+        if not self._inline and not self._started:
+            self._started = True
             self._worker.start()
 
     @property
@@ -121,6 +125,13 @@ class Outlet:
             return ()
 
     def _run(self) -> None:
+        try:
+            self._deliver_until_the_end()
+        except Exception as error:
+            log.exception("sink %s: a bug has ended its thread", self.name)
+            self._failed(f"bug: its thread has ended: {error!r}")
+
+    def _deliver_until_the_end(self) -> None:
         backoff = 0.0
         while True:
             self._sleep(self._wait(backoff))
@@ -150,7 +161,8 @@ class Outlet:
     def _sleep(self, backoff: float) -> None:
         """Until the next multiple of the pace, or for the back-off."""
         pace = self._pace_ns
-        self._worker.sleep(backoff or (pace - (time.monotonic_ns() - self._phase_ns) % pace) / 1e9)
+        wait = backoff or (pace - (time.monotonic_ns() - self._phase_ns) % pace) / 1e9
+        self._worker.sleep(min(wait, _LONGEST))  # sem_timedwait has a largest time-out
 
     def _take(self) -> list[Frame]:
         with self._lock:
