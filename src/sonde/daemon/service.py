@@ -249,6 +249,8 @@ class Daemon:
         for key in _FIXED:
             if getattr(config.daemon, key) != getattr(self.config.daemon, key):
                 log.warning("daemon.%s has changed: it takes effect at the next start", key)
+        if config.tracing != self.config.tracing:
+            log.warning("[tracing] has changed: it takes effect at the next start")
 
     def _end(self) -> None:
         clean = self.assembly.stop(self.config.daemon.flush_deadline)
