@@ -26,6 +26,9 @@ from sonde.units import Duration, Size
 T = TypeVar("T")
 Table = Mapping[str, object]
 
+SHORTEST_PERIOD = Duration(0.01)
+SMALLEST_ARCHIVE = Size(10**6)  # below, what waits to be packed and the log are most of the file
+
 OnUnavailable = Literal["skip", "retry", "fail"]
 
 
@@ -94,6 +97,9 @@ class Config(NamedTuple):
     source: str = "built-in defaults"
 
 
+_SECTIONS: dict[str, type] = {"daemon": DaemonConfig, "archive": ArchiveConfig, "tracing": TracingConfig}
+
+
 def read(path: str) -> tuple[Table, str]:
     """The tables of a file, and its path for messages."""
     import tomllib
@@ -121,9 +127,11 @@ def from_tree(tree: Table, source: str) -> Config:
         refuse_unknown(tree, ("daemon", "archive", "tracing", "collectors", "sinks"), "")
         if "archive" in table(tree, "sinks"):
             raise ConfigError("sinks.archive: the archive has a section of its own", hint="write [archive]")
+        for section in _SECTIONS:
+            _refuse_misplaced(table(tree, section), section)
         return Config(
-            daemon=bind(DaemonConfig, table(tree, "daemon"), "daemon"),
-            archive=bind(ArchiveConfig, table(tree, "archive"), "archive"),
+            daemon=_daemon(bind(DaemonConfig, table(tree, "daemon"), "daemon")),
+            archive=_archive(bind(ArchiveConfig, table(tree, "archive"), "archive")),
             tracing=bind(TracingConfig, table(tree, "tracing"), "tracing"),
             collectors=_plugins(tree, "collectors", COLLECTORS),
             sinks=_plugins(tree, "sinks", SINKS),
@@ -131,6 +139,33 @@ def from_tree(tree: Table, source: str) -> Config:
         )
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}", hint=error.hint) from None
+
+
+def _daemon(config: DaemonConfig) -> DaemonConfig:
+    if config.period < SHORTEST_PERIOD:
+        raise ConfigError(f"daemon.period: the shortest period is {SHORTEST_PERIOD}")
+    return config
+
+
+def _archive(config: ArchiveConfig) -> ArchiveConfig:
+    if config.enabled and config.max_size < SMALLEST_ARCHIVE:
+        raise ConfigError(
+            f"archive.max_size: {config.max_size} is too small for an archive: give it {SMALLEST_ARCHIVE} or more",
+            hint="to keep nothing on disk: [archive] enabled = false",
+        )
+    return config
+
+
+def _refuse_misplaced(values: Table, section: str) -> None:
+    """A key below the wrong heading: what becomes of a line whose own heading is still commented out."""
+    for name in values:
+        owners = [other for other, cls in _SECTIONS.items() if name in fields(cls)[0]]
+        if owners and section not in owners:
+            meant = " or ".join(f"{owner}.{name}" for owner in owners)
+            raise ConfigError(
+                f"{section}.{name} is not known; did you mean {meant}?",
+                hint=f"write it below a line with [{owners[0]}]; the heading before it is [{section}]",
+            )
 
 
 def table(tree: Table, key: str, prefix: str = "") -> Table:
@@ -210,8 +245,11 @@ def _container(origin: type, value: object, key: str) -> object:
             if not isinstance(item, str):
                 raise ConfigError(f"{key} must be a list of strings: {item!r} is {_kind(item)}")
         return tuple(value)
-    if not isinstance(value, Mapping) or not all(isinstance(item, str) for item in value.values()):
+    if not isinstance(value, Mapping):
         raise ConfigError(f"{key} must be a table of strings, not {_kind(value)}")
+    for name, item in value.items():
+        if not isinstance(item, str):
+            raise ConfigError(f"{key} must be a table of strings: {name} is {_kind(item)}")
     return dict(value)
 
 

@@ -73,12 +73,17 @@ SCHEDULERS: dict[str, str] = {
 }
 
 
-def load(table: dict[str, str], name: str) -> type:
-    """Import the class behind a name."""
+def load(table: dict[str, str], name: str, key: str = "") -> type:
+    """Import the class behind a name. `key` is the dotted key that names it, for the message when there is none."""
     try:
         target = table[name]
     except KeyError:
-        raise ConfigError(f"no plug-in is called {name!r}; there are {', '.join(sorted(table))}") from None
+        import difflib  # only on the way to an error
+
+        where = f"{key}: " if key else ""
+        close = difflib.get_close_matches(name, table, n=1)
+        meant = f"did you mean {close[0]!r}? There" if close else "there"
+        raise ConfigError(f"{where}no plug-in is called {name!r}; {meant} are {', '.join(sorted(table))}") from None
     module, _, attribute = target.partition(":")
     found = getattr(import_module(module), attribute)
     if not isinstance(found, type):

@@ -14,6 +14,9 @@ SIZES = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
+# A hundred years and an exbibyte: nobody waits or stores longer, and in nanoseconds or bytes both fit 64 bits.
+_LONGEST = 36525 * 86400.0
+_LARGEST = 2**60
 _SHOWN = (("d", 86400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
 
@@ -25,6 +28,8 @@ class Duration(float):
     @classmethod
     def parse(cls, text: str) -> Duration:
         number, factor = _split(text, DURATIONS, "a duration needs a unit, as in 500ms, 30s, 5m, 2h or 7d")
+        if number * factor > _LONGEST:
+            raise ValueError(f"{text!r} is out of range: the longest duration is 36525d, a hundred years")
         return cls(number * factor)
 
     @property
@@ -51,6 +56,8 @@ class Size(int):
     @classmethod
     def parse(cls, text: str) -> Size:
         number, factor = _split(text, SIZES, "a size needs a unit, as in 512MB or 2GiB")
+        if number * factor > _LARGEST:
+            raise ValueError(f"{text!r} is out of range: the largest size is 1048576TiB")
         return cls(round(number * factor))
 
     def __str__(self) -> str:
@@ -71,8 +78,12 @@ def _split(text: str, units: dict[str, float] | dict[str, int], advice: str) -> 
         number = float(digits)
     except ValueError:
         raise ValueError(f"{text!r} is not a number with a unit ({advice})") from None
-    if unit not in units:
+    if not unit:
         raise ValueError(f"{text!r}: {advice}")
+    if unit not in units:
+        close = [known for known in units if known.lower() == unit.lower()]
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise ValueError(f"{text!r}: {unit} is not a unit here, which are {', '.join(units)}{meant}")
     if not 0 <= number < 1e18:
         raise ValueError(f"{text!r} is out of range")
     return number, units[unit]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import pytest
@@ -22,6 +24,7 @@ class Options(NamedTuple):
     names: tuple[str, ...] = ()
     mode: Literal["a", "b"] = "a"
     maybe: Duration | None = None
+    labels: Mapping[str, str] = MappingProxyType({})
 
 
 def test_every_type_is_bound() -> None:
@@ -52,6 +55,8 @@ def test_every_type_is_bound() -> None:
         ({"required": "x", "wait": 5}, 'it.wait must be written with its unit, as "30s", not 5'),
         ({"required": "x", "wait": "5 parsecs"}, "it.wait: '5 parsecs'"),
         ({"required": "x", "names": "a"}, "it.names must be a list of strings, not a string"),
+        ({"required": "x", "labels": {"a": 1}}, "it.labels must be a table of strings: a is a whole number"),
+        ({"required": "x", "labels": "a"}, "it.labels must be a table of strings, not a string"),
         ({"required": "x", "mode": "c"}, "it.mode must be one of a, b, not 'c'"),
         ({"required": "x", "nubmer": 1}, "it.nubmer is not known; did you mean it.number?"),
     ],
@@ -77,6 +82,8 @@ def test_a_plug_ins_table_holds_the_keys_all_have_and_its_own() -> None:
         ("[demon]", "demon is not known; did you mean daemon?"),
         ("[collectors.netwrk]", "collectors.netwrk is not known; did you mean collectors.network?"),
         ("[daemon]\nperiod = 5", "daemon.period must be written with its unit"),
+        ('[daemon]\nmax_age = "2d"', "daemon.max_age is not known; did you mean archive.max_age?"),
+        ("[daemon]\nenabled = true", "did you mean archive.enabled or tracing.enabled?"),
         ("[daemon", "not TOML"),
         ("[collectors]\ncpu = 3", "cpu must be a table"),
     ],
@@ -98,6 +105,12 @@ def test_a_file_that_is_missing_or_not_text_is_a_configuration_error(tmp_path: P
 
     with pytest.raises(ConfigError, match="UTF-8"):
         load(str(tmp_path / "bytes.toml"))
+
+
+def test_an_archive_that_is_switched_off_may_have_any_size(tmp_path: Path) -> None:
+    (tmp_path / "off.toml").write_text('[archive]\nenabled = false\nmax_size = "0MB"\n')
+
+    assert load(str(tmp_path / "off.toml")).archive.max_size == 0
 
 
 def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +37,27 @@ def test_a_duration_without_a_good_unit_is_refused(text: str) -> None:
 @pytest.mark.parametrize(("text", "size"), [("512MB", 512_000_000), ("2GiB", 2**31), ("1.5kB", 1500), ("7B", 7)])
 def test_a_size_is_read_in_bytes(text: str, size: int) -> None:
     assert Size.parse(text) == size
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        (Size, "1KB", "'1KB': KB is not a unit here, which are B, kB, MB, .*; did you mean kB\\?"),
+        (Size, "1kiB", "did you mean KiB"),
+        (Size, "1K", "K is not a unit here, which are .*TiB$"),
+        (Size, "1", "a size needs a unit, as in 512MB or 2GiB"),
+        (Size, "2000000TiB", "out of range: the largest size is"),
+        (Duration, "1w", "w is not a unit here, which are ns, us, ms, s, m, min, h, d$"),
+        (Duration, "36526d", "out of range: the longest duration is 36525d, a hundred years"),
+    ],
+)
+def test_what_is_wrong_with_a_unit_or_a_number_is_said(kind: type[Duration | Size], text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind.parse(text)
+
+
+def test_the_longest_duration_fits_64_bits_of_nanoseconds_beside_the_time_of_day() -> None:
+    assert Duration.parse("36525d").ns + time.time_ns() < 2**63
 
 
 @given(st.integers(min_value=1, max_value=10**9))

@@ -14,13 +14,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sonde import config as configuration
+from sonde.cli.config_check import check
 from sonde.config import CollectorConfig, Config, SinkConfig, fields, split
-from sonde.daemon.pages import check_address
 from sonde.daemon.paths import default_paths
-from sonde.errors import ConfigError, Unavailable, UsageError
-from sonde.hostfs import HostFS
-from sonde.pipeline.assembly import Plan, construct, plan_collectors
-from sonde.pipeline.enrich import Enricher
 from sonde.registry import COLLECTORS, SINKS, load
 from sonde.units import Duration, Size
 
@@ -49,35 +45,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(render(config), end="")
     return 0
-
-
-def check(config: Config) -> None:
-    """Everything the daemon refuses at its start, refused here: plug-ins are built, addresses read, labels tried."""
-    try:
-        for plan in plan_collectors(config):
-            _try(plan)
-        for name, table in config.sinks.items():
-            common, own = _keys(SINKS, SinkConfig, name, table, "sinks")
-            if common.queue is not None and common.queue < 1:
-                raise ConfigError(f"sinks.{name}.queue must hold at least one frame")
-            check_own = getattr(load(SINKS, name), "check", None)
-            if check_own is not None and common.enabled:
-                check_own(own)
-            if hasattr(load(SINKS, name), "page") and hasattr(own, "address"):
-                check_address(f"sinks.{name}.address", own.address, insecure=config.daemon.insecure)
-        Enricher(config.daemon.labels)
-        for key in ("rpc_address", "http_address"):
-            check_address(f"daemon.{key}", getattr(config.daemon, key), insecure=config.daemon.insecure)
-    except (ConfigError, UsageError) as error:
-        raise ConfigError(f"{config.source}: {error}", hint=error.hint) from None
-
-
-def _try(plan: Plan) -> None:
-    try:
-        construct(plan.cls, HostFS(), plan.own).close()
-    except Unavailable as error:
-        if plan.common.on_unavailable == "fail":
-            raise ConfigError(f"collectors.{plan.name} is required (on_unavailable = fail) but {error}") from None
 
 
 def _keys(

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from sonde.cli.main import explain
 from sonde.config import Config
-from sonde.daemon.paths import default_paths, paths_in
-from sonde.errors import SondeError
+from sonde.daemon.paths import check_root, default_paths, paths_in
+from sonde.errors import ConfigError, SondeError
 
 
 class Process(NamedTuple):
@@ -59,7 +59,12 @@ def run(process: Process) -> int:
             return found
         return config_from(process.config, paths, process.changes, archive=process.archive, tracing=process.tracing)
 
-    return Daemon(configuration(), paths, reload=configuration).run()
+    config = configuration()
+    try:
+        check_root(config)
+    except ConfigError as error:
+        raise ConfigError(f"{config.source}: {error}", hint=error.hint) from None
+    return Daemon(config, paths, reload=configuration).run()
 
 
 def main() -> int:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from sonde.cli.connection import add_connection, address_of, call
 from sonde.cli.terminal import paint
-from sonde.config import Config
-from sonde.daemon.paths import default_paths
-from sonde.errors import Denied, SondeError, Unavailable
+from sonde.config import Config, load
+from sonde.daemon.paths import ROOT_HINT, default_paths, flaw_of_root
+from sonde.errors import ConfigError, Denied, SondeError, Unavailable
 from sonde.hostfs import HostFS
 from sonde.model import Reading
 from sonde.pipeline.assembly import construct, plan_collectors
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if not os.path.isdir(os.path.join(args.root, "proc")):
-        raise Unavailable(f"{args.root} has no proc directory", hint="give the directory that holds the host's /proc")
+        raise Unavailable(flaw_of_root(args.root), hint=ROOT_HINT)
     findings = [*check_host(args), *check_collectors(HostFS(args.root))]
     if args.json:
         print(json.dumps([finding._asdict() for finding in findings], indent=2))
@@ -107,6 +107,11 @@ def _capabilities() -> int:
         return next((int(line.split()[1], 16) for line in file if line.startswith("CapEff:")), 0)
 
 
+def _root(args: argparse.Namespace) -> Finding:
+    flaw = flaw_of_root(args.root)
+    return Finding("root", "broken" if flaw else "ok", flaw or args.root, ROOT_HINT if flaw else "")
+
+
 def _cgroup(args: argparse.Namespace) -> Finding:
     host = HostFS(args.root)
     if host.exists("sys/fs/cgroup/cgroup.controllers"):
@@ -124,20 +129,55 @@ def _daemon(args: argparse.Namespace) -> Finding:
     return Finding("daemon", "ok", f"{version} answers at {address_of(args)}")
 
 
+def _state(args: argparse.Namespace) -> Finding:
+    paths = default_paths()
+    for folder in (paths.state, paths.runtime):
+        if flaw := _unwritable(folder):
+            return Finding("state", "broken", flaw, "start the daemon with --state DIR")
+    return Finding("state", "ok", paths.state)
+
+
 def _archive(args: argparse.Namespace) -> Finding:
-    path = default_paths().archive
-    folder = os.path.dirname(path)
+    paths = default_paths()
+    try:
+        config = load(paths.config).archive if os.path.exists(paths.config) else Config().archive
+    except ConfigError as error:
+        return Finding("archive", "broken", str(error), error.hint)
+    if not config.enabled:
+        return Finding("archive", "ok", "switched off: archive.enabled = false")
+    path = config.path or paths.archive
+    folder = os.path.dirname(os.path.abspath(path))
+    if flaw := _unwritable(folder):
+        return Finding("archive", "broken", flaw, "set archive.path, or start the daemon with --state DIR")
+    space = os.statvfs(_existing(folder))
+    return Finding("archive", "ok", f"{path}, {space.f_bavail * space.f_frsize / 1e9:.1f} GB free")
+
+
+def _unwritable(folder: str) -> str:
+    """Why the daemon could not keep a file in a directory, which it makes when it is not there; empty when it can."""
+    existing = _existing(folder)
+    if os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK):
+        return ""
+    flaw = "writable" if os.path.isdir(existing) else "a directory"
+    return f"{existing} is not {flaw}" + (f": {folder} cannot be made" if folder != existing else "")
+
+
+def _existing(folder: str) -> str:
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
-    if os.access(folder, os.W_OK):
-        space = os.statvfs(folder)
-        return Finding("archive", "ok", f"{path}, {space.f_bavail * space.f_frsize / 1e9:.1f} GB free")
-    return Finding(
-        "archive", "denied", f"{folder} is not writable", "set archive.path, or start the daemon with --state DIR"
-    )
+    return folder
 
 
-CHECKS: list[Callable[[argparse.Namespace], Finding]] = [_python, _kernel, _rights, _cgroup, _daemon, _archive]
+CHECKS: list[Callable[[argparse.Namespace], Finding]] = [
+    _python,
+    _kernel,
+    _rights,
+    _root,
+    _cgroup,
+    _daemon,
+    _state,
+    _archive,
+]
 
 
 def check_collectors(host: HostFS) -> Iterator[Finding]:

@@ -141,7 +141,7 @@ class JobCollector:
         names = config.schedulers or tuple(SCHEDULERS)
         self._host = host
         self._config = config
-        self._discovery = Discovery(host, [load(SCHEDULERS, name)() for name in names])
+        self._discovery = Discovery(host, [load(SCHEDULERS, name, "collectors.job.schedulers")() for name in names])
         self._walker = Walker(host, max_processes=config.max_processes)
         self._jobs: dict[JobId, Tracked] = {}
         self._roster = Roster(KEYS)

@@ -133,7 +133,7 @@ class ProcessCollector:
         self._walker = Walker(host, max_processes=config.max_processes)
         self._offspring = Offspring(host, self._walker)
         names = config.schedulers or tuple(SCHEDULERS)
-        schedulers = [load(SCHEDULERS, name)() for name in names]
+        schedulers = [load(SCHEDULERS, name, "collectors.process.schedulers")() for name in names]
         self._discovery = Discovery(host, schedulers) if config.jobs else None
         self._groups: dict[tuple[str, str, str], Group] = {}
         self._absent: list[str] = []

@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from sonde.config import Config
+from sonde.errors import ConfigError
+
+ROOT_HINT = "give the directory that holds the host's /proc"
+
 
 class Paths(NamedTuple):
     state: str  # the archive
@@ -36,6 +41,26 @@ def paths_in(directory: str) -> Paths:
     """Everything in one directory, as `make run` has it."""
     whole = os.path.abspath(directory)
     return Paths(whole, whole, os.path.join(whole, "sonde.toml"))
+
+
+def flaw_of_root(root: str) -> str:
+    """Why nothing of a host can be read below a root; empty when it can.
+
+    A mount of the host's files that was forgotten leaves an empty directory, in which every collector finds nothing.
+    """
+    proc = os.path.join(root, "proc")
+    try:
+        return "" if os.listdir(proc) else f"{proc} is empty: the host's /proc is not mounted there"
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{root} has no proc directory"
+    except OSError as error:
+        return f"{proc}: {error.strerror}"
+
+
+def check_root(config: Config) -> None:
+    """Refuse a root without a host in it."""
+    if flaw := flaw_of_root(config.daemon.root):
+        raise ConfigError(f"daemon.root: {flaw}", hint=ROOT_HINT)
 
 
 def state_dir() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
@@ -12,6 +13,8 @@ from sonde.config import SinkConfig
 from sonde.errors import ConfigError
 from sonde.model import EMPTY_LAYOUT, Frame, Layout, MetricSpec, Series
 from sonde.shape import picker
+
+log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:.]*")  # Prometheus' rule, and the dots of OpenTelemetry
 
@@ -27,7 +30,8 @@ class _Plan(NamedTuple):
 class Selection:
     """Shell patterns over metric names: in when an include matches (or there is none) and no exclude does.
 
-    `rename` gives a metric the name the sink's readers know it by; the patterns see the name it has here.
+    `rename` gives a metric the name the sink's readers know it by; the patterns see the name it has here. A name that
+    another metric of the stream turns out to have is not given: readers could not tell the two apart.
     """
 
     def __init__(
@@ -35,10 +39,15 @@ class Selection:
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
         rename: Mapping[str, str] = MappingProxyType({}),
+        *,
+        key: str = "rename",
     ) -> None:
+        """`key` is the dotted name of `rename` in the configuration, for the log."""
         self._include = _any_of(include)
         self._exclude = _any_of(exclude)
-        self._rename = _checked(rename)
+        self._rename = dict(_checked(rename))
+        self._key = key
+        self._seen: set[str] = set()  # names of what is wanted, before the renaming; kept while something is renamed
         self._specs: dict[MetricSpec, MetricSpec] = {}  # those that have got another name
         self._plans: dict[str, _Plan] = {}  # of the layout each source had last
 
@@ -70,9 +79,23 @@ class Selection:
 
     def _plan(self, layout: Layout) -> _Plan:
         wanted = [index for index, (spec, _) in enumerate(layout) if self.wants(spec)]
+        if self._rename:
+            self._seen.update(layout[index][0].name for index in wanted)
+            self._keep_apart()
         same = len(wanted) == len(layout) and not any(spec.name in self._rename for spec, _ in layout)
         chosen = layout if same else Layout(self._renamed(layout[index]) for index in wanted)
         return _Plan(layout, chosen, picker(wanted))
+
+    def _keep_apart(self) -> None:
+        """Give up renaming onto a name that another metric has and keeps; what is given up may be in the way too."""
+        while clashes := [old for old, new in self._rename.items() if self._taken(old, new)]:
+            for old in clashes:
+                new = self._rename.pop(old)
+                log.warning("%s.%s: there is another metric called %s, so %s keeps its name", self._key, old, new, old)
+            self._plans.clear()  # of other sources: made before the other metric was seen
+
+    def _taken(self, old: str, new: str) -> bool:
+        return old != new and old in self._seen and new in self._seen and new not in self._rename
 
     def _renamed(self, series: Series) -> Series:
         spec, labels = series
@@ -124,7 +147,8 @@ class Sieve:
 def sieve_for(name: str, common: SinkConfig) -> Sieve:
     """The sieve of a sink's configuration. Raises ConfigError naming the key."""
     try:
-        return Sieve(Selection(common.include, common.exclude, common.rename), common.min_period.ns)
+        selection = Selection(common.include, common.exclude, common.rename, key=f"sinks.{name}.rename")
+        return Sieve(selection, common.min_period.ns)
     except ConfigError as error:
         raise ConfigError(f"sinks.{name}.{error}") from None
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from sonde.clock import NS, Clock, SystemClock
-from sonde.config import ArchiveConfig
+from sonde.config import SMALLEST_ARCHIVE, ArchiveConfig
 from sonde.errors import StoreError
 from sonde.model import Frame, Layout, Value
 from sonde.store import repair, schema
@@ -38,7 +38,6 @@ _HOLD_NS = 800_000_000
 _TAIL_BYTES = 4 * 2**20  # in memory and on disk; then everything becomes blocks, however short
 _RETIRED = 64  # layouts no longer in use that wait for the next conversion
 _BATCHES = 16  # combinations of layouts for which the packing is remembered
-_SMALLEST = 10**6  # bytes; below, the tail and the log are most of the file
 _TAIL_ROW = "INSERT INTO tail (data) VALUES (?)"
 _VALUES, _PERIOD, _BATCH = map(attrgetter, ("values", "period_ns", "batch"))
 
@@ -86,8 +85,8 @@ class Archive:
     def __init__(
         self, path: str, config: ArchiveConfig, *, host: str, boot_id: str, clock: Clock | None = None
     ) -> None:
-        if config.max_size < _SMALLEST:
-            raise StoreError(f"an archive of {config.max_size} is too small: give it 1MB or more")
+        if config.max_size < SMALLEST_ARCHIVE:
+            raise StoreError(f"an archive of {config.max_size} is too small: give it {SMALLEST_ARCHIVE} or more")
         self.path = path
         self._config = config
         self._clock = clock or SystemClock()

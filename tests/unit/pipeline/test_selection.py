@@ -57,6 +57,55 @@ def test_events_pass_even_when_no_metric_does() -> None:
     assert not len(chosen.layout)
 
 
+def names(frame: Frame | None) -> list[str]:
+    return [] if frame is None else [spec.name for spec, _ in frame.layout]
+
+
+def test_a_metric_keeps_its_name_when_another_of_the_frame_has_the_one_it_should_get(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    selection = Selection(rename={"load1": "disk_read_bytes_total"}, key="sinks.it.rename")
+    first = selection.apply(FRAME)
+    again = selection.apply(FRAME._replace(layout=Layout(LAYOUT)))
+
+    assert names(first) == names(again) == [spec.name for spec, _ in LAYOUT]
+    assert caplog.messages == [
+        "sinks.it.rename.load1: there is another metric called disk_read_bytes_total, so load1 keeps its name"
+    ]
+
+
+def test_a_metric_gets_its_name_back_when_another_source_turns_out_to_have_the_new_one() -> None:
+    selection = Selection(rename={"load1": "disk_read_bytes_total"})
+    load = FRAME._replace(source="load", layout=Layout([(LOAD, ())]), values=(0.5,), gaps=())
+    before = selection.apply(load)
+    selection.apply(FRAME)
+
+    assert names(before) == ["disk_read_bytes_total"]
+    assert names(selection.apply(load)) == ["load1"]
+
+
+def test_a_renaming_that_is_given_up_takes_those_onto_its_old_name_along() -> None:
+    third = MetricSpec("third", Kind.GAUGE, Unit.NONE, "Third.")
+    frame = Frame("x", 1, 2, 3, Layout([(READ, ("sda",)), (LOAD, ()), (third, ())]), (1, 2, 3))
+    chain = Selection(rename={"third": "load1", "load1": "disk_read_bytes_total"})
+
+    assert names(chain.apply(frame)) == ["disk_read_bytes_total", "load1", "third"]
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        Selection(rename={"load1": "disk_read_bytes_total", "disk_read_bytes_total": "load1"}),
+        Selection(rename={"load1": "disk_read_bytes_total"}, exclude=["disk*"]),
+    ],
+)
+def test_a_name_that_its_metric_gives_up_is_free(selection: Selection, caplog: pytest.LogCaptureFixture) -> None:
+    chosen = selection.apply(FRAME)
+
+    assert names(chosen)[-1] == "disk_read_bytes_total"
+    assert not caplog.messages
+
+
 @pytest.mark.parametrize(
     ("rename", "message"),
     [({"a": "x", "b": "x"}, "cannot both be called x"), ({"a": "1x"}, "rename.a"), ({"a": "x y"}, "'x y'")],
