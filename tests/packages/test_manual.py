@@ -15,7 +15,7 @@ from packages.manpages import pages
 from packages.release import Release
 from packages.roff import Page, escape, inline
 from packages.settings import default_file, sections
-from sonde.cli.config import check
+from sonde.cli.config_check import check
 from sonde.cli.main import COMMANDS, parser_of
 from sonde.config import Config, load
 from sonde.registry import COLLECTORS, SINKS

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from sonde.cli.arguments import duration
 from sonde.cli.daemon_process import Process, become
+from sonde.config import SHORTEST_PERIOD
 from sonde.daemon.paths import Paths, default_paths, paths_in
-from sonde.errors import SondeError, TimedOut, Unavailable
+from sonde.errors import SondeError, TimedOut, Unavailable, UsageError
 from sonde.units import Duration
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.period is not None and args.period < SHORTEST_PERIOD:
+        raise UsageError(f"--period: the shortest period is {SHORTEST_PERIOD}")
     if args.live:
         return run_live(args)
     process = Process(

@@ -124,6 +124,11 @@ def test_an_empty_root_is_refused_by_the_check_and_by_the_daemon_in_the_same_wor
     assert started.stderr.replace("sonde: daemon:", "sonde: config:") == checked
 
 
+def test_a_period_on_the_command_line_is_refused_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["daemon", "--period", "1ms"]) == 2
+    assert "--period: the shortest period is 10ms" in capsys.readouterr().err
+
+
 def test_a_file_that_is_switched_off_needs_no_directory(tmp_path: Path) -> None:
     path = tmp_path / "sonde.toml"
     path.write_text('[sinks.jsonl]\nenabled = false\npath = "/nope/f.jsonl"\n')
