@@ -63,6 +63,11 @@ def claims(spec: MetricSpec, form: Format) -> set[str]:
     return names
 
 
+def is_of_one_process(spec: MetricSpec) -> bool:
+    """A metric with a series per process: too many to keep for most, while the totals of trees are few."""
+    return spec.name.startswith("sonde_process_") and not spec.name.startswith("sonde_process_tree_")
+
+
 def _escape_help(text: str, form: Format) -> str:
     text = text.replace("\\", "\\\\").replace("\n", "\\n")
     return text.replace('"', '\\"') if form is Format.OPENMETRICS else text

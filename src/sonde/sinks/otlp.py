@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from sonde.errors import ConfigError, ParseError, ReadError, SinkError, TimedOut, Unavailable, UsageError
 from sonde.httpclient import Client, Reply, Tls, parse_url
 from sonde.model import Frame
-from sonde.sinks.answer import retry_after
+from sonde.sinks.answer import Keys, hint, is_taken, retry_after
 from sonde.sinks.otlp_encoding import Encoder, attribute
 from sonde.sinks.otlp_names import RULES, SCHEMA, Rules
 from sonde.sinks.otlp_reply import PartialSuccess, partial_success, status_message
@@ -31,6 +31,7 @@ from sonde.version import VERSION
 log = logging.getLogger(__name__)
 
 _WORTH_ANOTHER_TRY = (429, 502, 503, 504)  # OTLP/HTTP, "Failures": these and no others
+_KEYS = Keys(credentials="headers", too_large="the receiver wants smaller requests: raise its limit")
 _POINTS = 20_000  # in one request, about 2 MB; a frame with more is sent whole. Collectors take 20 MiB by default
 
 
@@ -56,8 +57,6 @@ class OtlpSink:
     ) -> None:
         self.points_rejected = 0  # by a receiver that took the rest of their request
         self._disabled = is_disabled(environ)
-        if self._disabled:
-            log.warning("sink otlp sends nothing: OTEL_SDK_DISABLED is true")
         config = filled(config, environ)
         semantic = rules is None and config.naming == "semantic"
         resource = b"".join([message(1, attribute(*pair)) for pair in resource_attributes(config, host).items()])
@@ -79,7 +78,11 @@ class OtlpSink:
 
     def write(self, frames: Sequence[Frame]) -> None:
         if self._disabled:
-            return
+            raise SinkError(
+                "OTEL_SDK_DISABLED is true: nothing is sent",
+                retry=False,
+                hint="unset it, or take the sink out of the configuration",
+            )
         sent = set(map(id, self._sent))
         self._sent = [frame for frame in frames if id(frame) in sent]
         refused = 0
@@ -107,13 +110,13 @@ class OtlpSink:
             reply = self._client.send(_compressed(body) if self._gzip else body)
         except (Unavailable, TimedOut, ReadError, ConfigError) as error:
             raise SinkError(str(error), retry=True, hint=error.hint) from None
-        if 200 <= reply.status < 300:
+        if is_taken(reply):
             self._taken(reply)
             return
         answer = f"{self._client.url}: {_explained(reply)}"
         if reply.status in _WORTH_ANOTHER_TRY:
             raise SinkError(answer, retry=True, retry_after=retry_after(reply))
-        raise SinkError(answer, retry=False)
+        raise SinkError(answer, retry=False, hint=hint(reply, _KEYS))
 
     def _taken(self, reply: Reply) -> None:
         try:

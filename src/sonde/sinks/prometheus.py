@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 from sonde.clock import Clock, SystemClock
 from sonde.http import Request, Response
 from sonde.model import Frame, Kind, Layout, MetricSpec, Unit
-from sonde.sinks.exposition import Format, Page
+from sonde.sinks.exposition import Format, Page, is_of_one_process
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,6 @@ DROPPED = MetricSpec(
 )
 _OWN = Layout([(DROPPED, ())])
 _OWN_SOURCE = "exposition"
-_PROCESS = "sonde_process_"
 # Sources whose names are the users': on a clash the names that sonde gives are kept.
 _GUESTS = frozenset({"textfile"})
 _WHOLE = 4000  # series rendered in one turn of the loop: 1 to 2 ms; a larger page is sent in pieces
@@ -32,7 +31,7 @@ _REMEMBERED = 32  # different Accept headers
 
 
 class PrometheusConfig(NamedTuple):
-    processes: bool = False  # also the series of single processes: sonde_process_*
+    processes: bool = False  # also the series of single processes; without it only sonde_process_tree_*
 
 
 class PrometheusSink:
@@ -59,7 +58,7 @@ class PrometheusSink:
         self._pages = {form: Page(form, self._wanted) for form in Format}
 
     def _wanted(self, spec: MetricSpec) -> bool:
-        return self._processes or not spec.name.startswith(_PROCESS)
+        return self._processes or not is_of_one_process(spec)
 
     def write(self, frames: Sequence[Frame]) -> None:
         now = self._clock.monotonic_ns()

@@ -20,9 +20,9 @@ from sonde.clock import NS
 from sonde.errors import ConfigError, ReadError, SinkError, TimedOut, Unavailable, UsageError
 from sonde.httpclient import Client, Reply, Tls, parse_url
 from sonde.model import Frame, MetricSpec
-from sonde.sinks.answer import refusal
+from sonde.sinks.answer import is_taken, refusal
 from sonde.sinks.credentials import Credentials
-from sonde.sinks.exposition import Format, claims
+from sonde.sinks.exposition import Format, claims, is_of_one_process
 from sonde.sinks.snappy import compressor
 from sonde.sinks.write_request import BLOCK, Form, Labels, metadata, stale
 from sonde.units import Duration
@@ -40,7 +40,6 @@ _TELL_EVERY_NS = 300 * NS  # type, help and unit again: Mimir forgets them after
 _REQUESTS = 64  # at most, to find out which frames of a refused request are the bad ones
 _PAUSE = 60.0  # seconds until that is tried again after it has saved nothing
 _LAST_WORD = 0.3  # seconds for the ends of all series when the daemon stops
-_PROCESS = "sonde_process_"
 # Sources whose names are the users': on a clash the names that sonde gives are kept.
 _GUESTS = frozenset({"textfile"})
 # What Prometheus answers when it does not want single samples (storage/interface.go). It has rolled the whole request
@@ -61,7 +60,7 @@ class RemoteWriteConfig(NamedTuple):
     job: str = "sonde"  # the label job of every series that has none of its own; empty: none
     instance: str = ""  # the label instance; empty: the host's name
     max_samples_per_request: int = 20_000  # more are sent as several requests
-    processes: bool = False  # also the series of single processes: sonde_process_*
+    processes: bool = False  # also the series of single processes; without it only sonde_process_tree_*
 
 
 def check(config: RemoteWriteConfig) -> None:
@@ -205,7 +204,7 @@ class RemoteWriteSink:
         refused = None
         for body in self._bodies(frames, alive):
             reply = self._post(body)
-            if reply.status >= 300:
+            if not is_taken(reply):
                 error = refusal(self._config.url, reply)
                 if error.retry:
                     raise error
@@ -218,7 +217,7 @@ class RemoteWriteSink:
             reply = self._client.send(self._compress(body), headers=self._credentials.headers())
         except (Unavailable, TimedOut, ReadError, ConfigError, UsageError) as error:
             raise SinkError(str(error), retry=True, hint=error.hint) from None
-        self._healthy = reply.status < 300
+        self._healthy = is_taken(reply)
         return reply
 
     def _bodies(self, frames: Sequence[Frame], alive: dict[str, _Alive]) -> Iterator[bytes]:
@@ -271,7 +270,7 @@ class RemoteWriteSink:
         for spec in dict.fromkeys(spec for spec, _ in frame.layout):
             names = claims(spec, Format.TEXT)
             others = {owners[name] for name in names if name in owners}
-            if spec.name.startswith(_PROCESS) and not self._config.processes:
+            if is_of_one_process(spec) and not self._config.processes:
                 refused.add(spec)
             elif others and not (others <= _GUESTS and source not in _GUESTS):
                 refused.add(spec)

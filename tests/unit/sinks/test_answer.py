@@ -7,7 +7,7 @@ import time
 import pytest
 
 from sonde.httpclient import Reply
-from sonde.sinks.answer import refusal, retry_after
+from sonde.sinks.answer import Keys, hint, is_taken, refusal, retry_after
 
 URL = "http://victoria:8428/api/v1/write"
 
@@ -27,6 +27,31 @@ def test_the_servers_words_and_the_next_step_are_told() -> None:
 
 def test_a_server_that_has_moved_is_named() -> None:
     assert "http://b/write" in refusal(URL, Reply(301, {"location": "http://b/write"}, b"")).hint
+
+
+@pytest.mark.parametrize(
+    ("reply", "advice"),
+    [
+        (Reply(404, {}, b""), "check the path of the URL"),
+        (Reply(400, {}, b'remoteAddr: "10.0.0.1"; unsupported path requested: "/write"'), "check the path of the URL"),
+        (Reply(400, {}, b"out of order sample"), ""),
+        (Reply(401, {}, b""), "check headers"),
+        (Reply(403, {}, b""), "check headers, and what this user may do there"),
+        (Reply(413, {}, b""), "smaller"),
+    ],
+)
+def test_the_next_step_names_the_keys_of_the_sink(reply: Reply, advice: str) -> None:
+    assert hint(reply, Keys(credentials="headers", too_large="smaller")) == advice
+
+
+def test_a_web_page_is_no_success() -> None:
+    page = Reply(200, {"content-type": "Text/HTML; charset=utf-8"}, b"<html>welcome")
+
+    assert is_taken(Reply(200, {"content-type": "application/json"}, b"{}"))
+    assert is_taken(Reply(204, {}, b""))
+    assert not is_taken(page)
+    assert not refusal(URL, page).retry
+    assert refusal(URL, page).hint == "this is a web page: check the URL"
 
 
 def test_a_server_may_say_when_in_seconds_or_by_date() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Iterator, Sequence
 
@@ -198,7 +197,7 @@ def test_a_warning_without_rejection_is_logged_too(receiver: Receiver, caplog: p
 
 
 def test_a_web_page_instead_of_an_answer_is_said_once(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
-    receiver.answers = [answer("200 OK", b"<html>welcome</html>", "Content-Type: text/html")] * 2
+    receiver.answers = [answer("200 OK", b"<html>welcome</html>")] * 2
     sink = sink_to(receiver)
     sink.write([frame()])
     sink.write([frame(tick=1)])
@@ -278,16 +277,34 @@ def test_events_alone_send_nothing(receiver: Receiver) -> None:
     assert receiver.connections == 0
 
 
-def test_switched_off_by_the_environment_it_says_so_and_sends_nothing(
-    receiver: Receiver, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        sink = sink_to(receiver, environ={"OTEL_SDK_DISABLED": "true"})
-    sink.write([frame()])
+def test_switched_off_by_the_environment_every_frame_is_refused(receiver: Receiver) -> None:
+    sink = sink_to(receiver, environ={"OTEL_SDK_DISABLED": "true"})
+    with pytest.raises(SinkError, match="OTEL_SDK_DISABLED is true: nothing is sent") as caught:
+        sink.write([frame()])
     sink.close()
 
+    assert (caught.value.retry, caught.value.delivered) == (False, 0)
     assert receiver.connections == 0
-    assert "OTEL_SDK_DISABLED" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("reply", "advice"),
+    [
+        (answer("401 Unauthorized"), "check headers"),
+        (answer("404 Not Found"), "check the path of the URL"),
+        (answer("413 Content Too Large"), "raise its limit"),
+        (answer("200 OK", b"<html>welcome</html>", "Content-Type: text/html"), "this is a web page: check the URL"),
+    ],
+)
+def test_a_refusal_for_good_says_what_to_do(receiver: Receiver, reply: bytes, advice: str) -> None:
+    receiver.answers = [reply]
+    sink = sink_to(receiver)
+    with pytest.raises(SinkError) as caught:
+        sink.write([frame()])
+    sink.close()
+
+    assert (caught.value.retry, caught.value.refused) == (False, 1)
+    assert advice in caught.value.hint
 
 
 @pytest.mark.parametrize(

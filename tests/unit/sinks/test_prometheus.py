@@ -91,6 +91,12 @@ def test_processes_are_shown_only_when_asked_for(sink: PrometheusSink) -> None:
     assert samples(page(sink)) == ['sonde_process_cpu_seconds_total{pid="1"} 5']
 
 
+def test_the_totals_of_process_trees_are_shown_without_asking(sink: PrometheusSink) -> None:
+    sink.write([frame("process", MetricSpec("sonde_process_tree_processes", Kind.GAUGE, Unit.NONE, "Of a tree."), 5)])
+
+    assert samples(page(sink)) == ["sonde_process_tree_processes 5"]
+
+
 @pytest.mark.parametrize("order", [("load", "textfile"), ("textfile", "load")])
 def test_on_a_clash_our_own_family_is_kept_whoever_came_first(sink: PrometheusSink, order: tuple[str, str]) -> None:
     frames = {"load": frame("load", LOAD, 0.5), "textfile": frame("textfile", FOREIGN, 9)}

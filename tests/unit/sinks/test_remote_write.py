@@ -327,6 +327,22 @@ def test_two_sources_with_one_name_are_one_series_of_the_first_and_guests_give_w
     assert caplog.text.count("node_load1 of source zoo is not sent: source load has it") == 1
 
 
+def test_the_totals_of_process_trees_are_sent_without_asking(receiver: Receiver, sink: Open) -> None:
+    layout, values = single("sonde_process_tree_cpu_seconds_total")
+    sink().write([frame(0, layout=layout, values=values)])
+
+    assert "sonde_process_tree_cpu_seconds_total" in receiver.samples
+
+
+def test_a_web_page_is_a_refusal_for_good(receiver: Receiver, sink: Open) -> None:
+    receiver.answers = [Answer(200, b"<html>welcome", {"Content-Type": "text/html"})]
+    with pytest.raises(SinkError, match="welcome") as caught:
+        sink().write([frame(0)])
+
+    assert (caught.value.retry, caught.value.delivered) == (False, 0)
+    assert caught.value.hint == "this is a web page: check the URL"
+
+
 def test_single_processes_are_sent_only_when_asked_for(receiver: Receiver, sink: Open) -> None:
     layout, values = single("sonde_process_cpu_seconds_total")
     sink().write([frame(0, layout=layout, values=values), frame(0, source="other")])
