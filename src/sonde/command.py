@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sonde.errors import ReadError, TimedOut, Unavailable
 
-_SHOWN = 200  # characters of a program's complaint that are worth repeating
+_SHOWN = 300  # characters of a program's complaint that are worth repeating
 
 
 def run(argv: Sequence[str], *, timeout: float) -> str:
@@ -40,6 +40,15 @@ def run(argv: Sequence[str], *, timeout: float) -> str:
             os.killpg(process.pid, signal.SIGKILL)
             raise TimedOut(f"{argv[0]} did not end within {timeout:g} s") from None
     if process.returncode:
-        said = complaint.decode("utf-8", "replace").strip()[:_SHOWN]
+        said = _gist(complaint.decode("utf-8", "replace").strip())
         raise ReadError(f"{argv[0]} ended with status {process.returncode}: {said}")
     return output.decode("utf-8", "replace")
+
+
+def _gist(complaint: str) -> str:
+    """All of a short complaint, else its last line: kubectl logs each try at length before it says what is wrong."""
+    if len(complaint) > _SHOWN:
+        complaint = complaint.rpartition("\n")[2]
+    if len(complaint) > _SHOWN:
+        complaint = (complaint[:_SHOWN].rpartition(" ")[0] or complaint[:_SHOWN]) + " …"
+    return complaint

@@ -54,10 +54,10 @@ class ReadError(SondeError):
 
 
 class ParseError(ReadError):
-    """Text of a source is malformed. Carries where it came from and the beginning of the text."""
+    """Text of a source is malformed. Carries where it came from, the beginning of the text and, if known, why."""
 
-    def __init__(self, source: str, text: object) -> None:
-        super().__init__(f"{source}: cannot make sense of {str(text)[:80]!r}")
+    def __init__(self, source: str, text: object, why: str = "") -> None:
+        super().__init__(f"{source}: cannot make sense of {str(text)[:80]!r}" + (f": {why}" if why else ""))
         self.source = source
 
 

@@ -368,9 +368,10 @@ def _unlink(sock: socket.socket) -> None:
 
 def _refusal(address: Address, error: OSError, owner: Owner | None) -> Unavailable:
     if error.errno == errno.EADDRINUSE:
+        elsewhere = "directory: a daemon has --state DIR" if address.path else "address; port 0 is any free one"
         return Unavailable(
             f"{address} is already taken by {owner or 'a process this user cannot see'}",
-            hint="stop that process, or choose others: --rpc-address, --http-address; 127.0.0.1:0 is any free port",
+            hint=f"stop that process, or choose another {elsewhere}",
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return Denied(f"this user may not listen on {address}")

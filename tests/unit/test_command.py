@@ -20,6 +20,18 @@ def test_a_failure_repeats_the_complaint() -> None:
         command.run(["sh", "-c", "echo no such thing >&2; exit 3"], timeout=10)
 
 
+def test_of_a_long_complaint_the_last_line_is_repeated_in_whole_words() -> None:
+    tries = 'for n in 1 2 3 4 5; do echo "try $n: could not get the list of groups: connection refused" >&2'
+    long = "echo the verdict $(seq -s ' ' 1000 1100) >&2"
+    with pytest.raises(ReadError) as short:
+        command.run(["sh", "-c", f"{tries}; done; echo the verdict >&2; exit 1"], timeout=10)
+    with pytest.raises(ReadError) as cut:
+        command.run(["sh", "-c", f"{long}; exit 1"], timeout=10)
+
+    assert str(short.value) == "sh ended with status 1: the verdict"
+    assert str(cut.value).endswith("1055 1056 …")
+
+
 def test_a_program_that_is_not_there_is_unavailable() -> None:
     with pytest.raises(Unavailable, match="surely-not-installed"):
         command.run(["surely-not-installed"], timeout=1)

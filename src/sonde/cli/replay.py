@@ -7,6 +7,7 @@ sonde replay archive.db --to jsonl --config /etc/sonde/sonde.toml        filters
 
 A daemon's archive can be replayed while the daemon writes it. What a sink cannot take now is tried again for
 --patience; what it refuses for good is counted, and the exit code is 1.
+What is replayed twice is stored twice, unless the receiver knows that it has it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -26,9 +28,9 @@ from sonde.cli.progress import Progress
 from sonde.clock import iso
 from sonde.config import ArchiveConfig, SinkConfig, split
 from sonde.errors import SondeError, Unavailable, UsageError
-from sonde.model import Sink
+from sonde.model import Frame, Layout, Sink
 from sonde.pipeline.replay import Counts, Pace, Replay
-from sonde.pipeline.selection import sieve_for
+from sonde.pipeline.selection import Selection, sieve_for
 from sonde.registry import SINKS, load
 from sonde.store import history
 from sonde.store.query import Span
@@ -55,20 +57,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     common, own = _settings(args)
+    if not os.path.exists(args.archive):
+        raise Unavailable(
+            f"no archive at {args.archive}", hint="name the file a daemon writes, as /var/lib/sonde/archive.db"
+        )
     with ArchiveReader(args.archive) as reader:
         span = _span(args, reader)
         with closing(_sink(args, own, reader)) as sink:
             pace = Pace(args.speed, time.monotonic, time.sleep)
             replay = Replay(sink, sieve_for(args.to, common), pace, patience=float(args.patience))
-            return _replayed(args, replay, reader, span)
+            return _replayed(args, replay, reader, span, _Filter(common))
 
 
-def _replayed(args: argparse.Namespace, replay: Replay, reader: ArchiveReader, span: Span) -> int:
+class _Filter:
+    """Sees whether the keys include and exclude let any metric pass: events pass always and would look like success."""
+
+    def __init__(self, common: SinkConfig) -> None:
+        self._selection = Selection(common.include, common.exclude)
+        self._blocked: dict[str, Layout] = {}  # of a source, what nothing passed of
+        self.open = self._selection.everything
+
+    def watched(self, frames: Iterable[Frame]) -> Iterator[Frame]:
+        for frame in frames:
+            if not self.open and self._blocked.get(frame.source) is not frame.layout:
+                self._blocked[frame.source] = frame.layout
+                self.open = any(self._selection.wants(spec) for spec, _ in frame.layout)
+            yield frame
+
+
+def _replayed(args: argparse.Namespace, replay: Replay, reader: ArchiveReader, span: Span, passing: _Filter) -> int:
     length = max(1, span.end_ns - span.start_ns)
     begun = time.monotonic()
     try:
         with Progress("replay") as progress:
-            for counts in replay.run(history.frames(reader, *span)):
+            for counts in replay.run(passing.watched(history.frames(reader, *span))):
                 progress.show((counts.reached_ns - span.start_ns) / length, f"{counts.delivered} frames")
     except (SondeError, KeyboardInterrupt):
         _tell(args, replay.counts, reader, time.monotonic() - begun)
@@ -76,6 +98,11 @@ def _replayed(args: argparse.Namespace, replay: Replay, reader: ArchiveReader, s
             print(f"  go on with --since {iso(replay.counts.reached_ns, digits=9)}", file=sys.stderr)
         raise
     _tell(args, replay.counts, reader, time.monotonic() - begun)
+    if not passing.open:
+        raise Unavailable(
+            "include and exclude let no metric of that time pass",
+            hint=f"sonde query --list --archive {reader.path} shows what there is",
+        )
     return 1 if replay.counts.rejected or reader.damaged else 0
 
 

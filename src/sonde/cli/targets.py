@@ -19,13 +19,13 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from sonde.address import Address
 from sonde.cli.arguments import duration
-from sonde.errors import SondeError, UsageError
-from sonde.schedulers import nodes
+from sonde.errors import ParseError, SondeError, UsageError
+from sonde.schedulers import hostlist, nodes
 from sonde.schedulers.nodes import Node
 from sonde.units import Duration
 
@@ -204,16 +204,32 @@ def _port(text: str) -> int:
 
 
 def _host_lists(texts: Sequence[str]) -> list[str]:
-    """The lists themselves: those of @FILE and of standard input are one to a line, # begins a remark."""
+    """The lists themselves: those of @FILE and of standard input are one to a line, # begins a remark.
+
+    All are checked here: one that makes no sense now will not make any at the next look.
+    """
     found: list[str] = []
     for text in texts:
         if text == "-":
-            found += sys.stdin.read().splitlines()
+            found += _checked(sys.stdin.read().splitlines(), "standard input")
         elif text.startswith("@"):
-            found += _lines(text[1:])
+            found += _checked(_lines(text[1:]), text[1:])
         else:
-            found.append(text)
-    return [line for text in found if (line := text.partition("#")[0].strip())]
+            found += _checked([text], "")
+    if texts and not found:
+        # Prometheus takes an empty list for the truth and forgets every node.
+        raise UsageError("the list of hosts is empty", hint="as in sonde targets hosts 'n[1-64],gpu[01-08]'")
+    return found
+
+
+def _checked(lines: Iterable[str], source: str) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        text = line.partition("#")[0].strip()
+        try:
+            if hostlist.expand(text):
+                yield text
+        except ParseError as error:
+            raise UsageError(f"{source}, line {number}: {error}" if source else str(error)) from None
 
 
 def _lines(path: str) -> list[str]:

@@ -13,6 +13,8 @@ from itertools import groupby, product
 from sonde.errors import ParseError
 
 LIMIT = 1_000_000  # names in one list; beyond it is a typing error, not a cluster
+_TOO_MANY = f"more than {LIMIT} names"
+_BRACKET = "brackets hold numbers and ranges, as n[1-4,7]"
 _ITEM = re.compile(r"(?:[^\[\],\s]|\[[0-9,-]+\])+")
 _PART = re.compile(r"\[([0-9,-]+)\]|([^\[\]]+)")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
@@ -29,7 +31,7 @@ def expand(text: str) -> list[str]:
         for part in parts:
             size *= len(part)
         if len(hosts) + size > LIMIT:
-            raise ParseError("host list", text)
+            raise ParseError("host list", text, _TOO_MANY)
         hosts += ["".join(chosen) for chosen in product(*parts)]
     return hosts
 
@@ -39,13 +41,21 @@ def _items(text: str) -> Iterator[str]:
     while position < len(text):
         match = _ITEM.match(text, position)
         if match is None:
-            raise ParseError("host list", text)
+            raise ParseError("host list", text, _reason(text, position))
         yield match[0]
         position = match.end()
         if position < len(text):
             if text[position] != "," or position + 1 == len(text):
-                raise ParseError("host list", text)
+                raise ParseError("host list", text, _reason(text, position))
             position += 1
+
+
+def _reason(text: str, position: int) -> str:
+    """Why a list ends to make sense at some character."""
+    character = text[position]
+    if character.isspace():
+        return "names are separated by commas, without spaces"
+    return "a name is missing beside a comma" if character == "," else f"{character!r}: {_BRACKET}"
 
 
 def _numbers(inside: str, text: str) -> list[str]:
@@ -53,11 +63,13 @@ def _numbers(inside: str, text: str) -> list[str]:
     for item in inside.split(","):
         match = _RANGE.fullmatch(item)
         if match is None:
-            raise ParseError("host list", text)
+            raise ParseError("host list", text, f"{item!r}: {_BRACKET}")
         low, high = match[1], match[2] or match[1]
         count = int(high) - int(low) + 1
-        if count < 1 or len(numbers) + count > LIMIT:
-            raise ParseError("host list", text)
+        if count < 1:
+            raise ParseError("host list", text, f"the range {item} ends before it begins")
+        if len(numbers) + count > LIMIT:
+            raise ParseError("host list", text, _TOO_MANY)
         numbers += [f"{number:0{len(low)}d}" for number in range(int(low), int(high) + 1)]
     return numbers
 

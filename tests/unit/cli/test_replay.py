@@ -9,7 +9,7 @@ import pytest
 from sonde.cli.main import main
 from sonde.clock import NS, iso
 from sonde.config import ArchiveConfig
-from sonde.model import Frame, Kind, Layout, MetricSpec, Unit
+from sonde.model import Event, Frame, Kind, Layout, MetricSpec, Unit
 from sonde.store.archive import Archive
 from sonde.store.reader import ArchiveReader
 
@@ -84,6 +84,31 @@ def test_a_copy_keeps_what_is_older_than_an_archive_would(tmp_path: Path, capsys
     with ArchiveReader(copy) as reader:
         assert reader.summary().ticks == 70
     assert code == 0
+
+
+def test_a_filter_that_lets_no_metric_pass_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "archive.db")
+    writer = Archive(path, ArchiveConfig(), host="node1", boot_id="boot")
+    now = time.time_ns()
+    writer.write([Frame("cpu", now, 1, NS, LAYOUT, [0.5, 1, 2], [Event(now, "process.exit", {})])])
+    writer.close()
+    to = ("--to", "jsonl", "--set", f"path={tmp_path}/history.jsonl")
+    code, err = sonde(capsys, path, *to, "--set", 'include=["node_memory_*"]')
+    partly, _ = sonde(capsys, path, *to, "--set", 'include=["node_memory_*", "node_load1"]')
+
+    assert code == 3
+    assert "include and exclude let no metric of that time pass" in err
+    assert partly == 0
+
+
+def test_an_archive_that_is_not_there_is_told_without_options_of_other_commands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, err = sonde(capsys, "/nowhere.db", "--to", "jsonl")
+
+    assert code == 3
+    assert "no archive at /nowhere.db" in err
+    assert "--archive" not in err
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -132,7 +133,10 @@ def test_lists_of_hosts_come_from_words_files_and_standard_input(
         (["slurm", "n1"], 2, "know theirs"),
         (["slurm", "--pods", "app=x"], 2, "for kubernetes"),
         (["hosts", "n1", "--state", "up"], 2, "nobody knows the states"),
-        (["hosts", "n[1-"], 1, "host list"),
+        (["hosts", "n[1-"], 2, "host list"),
+        (["hosts", ""], 2, "the list of hosts is empty"),
+        (["hosts", "@/dev/null", "--write", "/nowhere/x"], 2, "the list of hosts is empty"),
+        (["hosts", "n[3-1]", "--serve", "127.0.0.1:0"], 2, "ends before it begins"),
         (["hosts", "@/nowhere"], 2, "No such file"),
         (["hosts", "n1", "--label", "9=x"], 2, "NAME=VALUE"),
         (["hosts", "n1", "--extract", "rack=("], 2, "not an expression"),
@@ -145,6 +149,25 @@ def test_lists_of_hosts_come_from_words_files_and_standard_input(
 def test_what_is_wrong_is_said(capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str) -> None:
     assert main(["targets", *words]) == code
     assert message in capsys.readouterr().err
+
+
+def test_a_malformed_line_of_a_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "hosts").write_text("n1\nn2 n3,n4\n")
+
+    assert main(["targets", "hosts", f"@{tmp_path}/hosts"]) == 2
+    assert f"{tmp_path}/hosts, line 2: host list: cannot make sense of 'n2 n3,n4': " in capsys.readouterr().err
+
+
+def test_an_address_that_is_taken_is_answered_without_options_of_other_commands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code = main(["targets", "hosts", "n1", "--serve", f"127.0.0.1:{taken.getsockname()[1]}"])
+
+    err = capsys.readouterr().err
+    assert code == 3
+    assert "is already taken by" in err
+    assert "--rpc-address" not in err
 
 
 def test_without_a_batch_system_it_is_not_available(

@@ -42,6 +42,26 @@ def test_a_malformed_or_absurd_list_is_a_parse_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("n2 n3,n4", "separated by commas, without spaces"),
+        ("n[3-1]", "the range 3-1 ends before it begins"),
+        ("n[1-99999999]", "more than 1000000 names"),
+        ("a[1-9999]b[1-9999]", "more than 1000000 names"),
+        ("n1,,n2", "a name is missing beside a comma"),
+        ("n1,", "a name is missing beside a comma"),
+        ("n[a]", "brackets hold numbers and ranges"),
+        ("n[1-]", "'1-': brackets hold numbers and ranges"),
+    ],
+)
+def test_the_reason_is_told(text: str, why: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        expand(text)
+
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("hosts", "text"),
     [
         ([], ""),

@@ -85,6 +85,7 @@ class _Form:
 class DynologOdsSink:
     Config: ClassVar[type] = DynologOdsConfig
     inline: ClassVar[bool] = False
+    default_queue: ClassVar[int] = 30_000
     reads_host: ClassVar[bool] = True
 
     def __init__(self, config: DynologOdsConfig, host: str, files: HostFS) -> None:
@@ -117,6 +118,7 @@ class DynologOdsSink:
 class DynologScubaSink:
     Config: ClassVar[type] = DynologScubaConfig
     inline: ClassVar[bool] = False
+    default_queue: ClassVar[int] = 30_000
     reads_host: ClassVar[bool] = True
 
     def __init__(self, config: DynologScubaConfig, host: str, files: HostFS) -> None:

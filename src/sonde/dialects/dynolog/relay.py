@@ -38,6 +38,7 @@ class DynologRelayConfig(NamedTuple):
 class DynologRelaySink:
     Config: ClassVar[type] = DynologRelayConfig
     inline: ClassVar[bool] = False
+    default_queue: ClassVar[int] = 30_000
     reads_host: ClassVar[bool] = True
 
     def __init__(self, config: DynologRelayConfig, host: str, files: HostFS) -> None:
