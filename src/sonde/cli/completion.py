@@ -17,11 +17,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sonde.cli.main import COMMANDS, parser_of
+from sonde.registry import COLLECTORS, SINKS
 
 _FILES = ("FILE", "DIR", "PATH", "directory", "file")  # metavars of values that are files
+_NAMES = {"SINK": SINKS, "A,B": COLLECTORS}  # metavars of values that are names of plug-ins
 
 
-# Whether the words behind `sonde` begin with some, or are these and no more.
+# Whether the words behind `sonde` begin with some, or are these and no more; names behind those of a list begun.
 _FISH_PLACES = """function __sonde_at
     set -l words (commandline -opc)
     set -e words[1]
@@ -31,6 +33,10 @@ function __sonde_next
     set -l words (commandline -opc)
     set -e words[1]
     test "$words" = "$argv"
+end
+function __sonde_list
+    set -l begun (commandline -ct | string replace -r '^--[^=]*=' '' | string replace -r '[^,]*$' '')
+    printf '%s\\n' $begun$argv
 end"""
 
 
@@ -42,6 +48,7 @@ class Option(NamedTuple):
     takes_value: bool
     choices: tuple[str, ...]
     files: bool
+    many: bool = False  # several of the choices, with commas between them
 
 
 class Place(NamedTuple):
@@ -94,8 +101,10 @@ def places_of(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterat
 
 
 def _option(action: argparse.Action) -> Option:
-    choices = tuple(map(str, action.choices)) if action.choices else ()
-    return Option(tuple(action.option_strings), action.help or "", action.nargs != 0, choices, action.metavar in _FILES)
+    metavar = action.metavar if isinstance(action.metavar, str) else ""
+    choices = tuple(map(str, action.choices or sorted(_NAMES.get(metavar, ()))))
+    files, many = metavar in _FILES, "," in metavar and bool(choices)
+    return Option(tuple(action.option_strings), action.help or "", action.nargs != 0, choices, files, many)
 
 
 def _keys(places: list[Place]) -> str:
@@ -113,10 +122,13 @@ def _values(places: list[Place]) -> Iterator[tuple[str, Option]]:
 
 def bash(places: list[Place]) -> str:
     cases = "\n".join(f"    \" {' '.join(place.words)}\") words='{' '.join(place.spelled)}' ;;" for place in places)
-    values = "\n".join(f"    {pattern}) words='{' '.join(option.choices)}' ;;" for pattern, option in _values(places))
+    values = "\n".join(
+        f"    {pattern}) words='{' '.join(option.choices)}'{' many=1' if option.many else ''} ;;"
+        for pattern, option in _values(places)
+    )
     # Readline takes = for a word of its own: `--log-level=de` is three.
     return f"""_sonde() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} at= words= i
+  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} at= words= many= begun= i
   if [ "$word" = = ]; then
     word=
   elif [ "$before" = = ]; then
@@ -135,7 +147,11 @@ def bash(places: list[Place]) -> str:
 {cases}
     esac ;;
   esac
-  COMPREPLY=($(compgen -W "$words" -- "$word"))
+  if [ "$many" ]; then
+    begun=${{word%"${{word##*,}}"}}
+    compopt -o nospace 2>/dev/null
+  fi
+  COMPREPLY=($(compgen -P "$begun" -W "$words" -- "${{word#"$begun"}}"))
 }}
 complete -o default -F _sonde sonde"""
 
@@ -186,6 +202,8 @@ def _zsh_item(word: str, text: str) -> str:
 
 
 def _zsh_value(option: Option) -> str:
+    if option.many:
+        return f"compset -P '*,'; compadd -S '' -- {' '.join(option.choices)}"
     if option.choices:
         return f"compadd -- {' '.join(option.choices)}"
     return "_files" if option.files else f"_message {_quoted(option.help)}"
@@ -210,8 +228,9 @@ def fish(places: list[Place]) -> str:
 def _fish_option(option: Option) -> str:
     names = [f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names]
     value = []
-    if option.choices:
-        value = [f"-x -a {_quoted(' '.join(option.choices))}"]
+    choices = " ".join(option.choices)
+    if choices:
+        value = [f"-x -a {_quoted(f'(__sonde_list {choices})' if option.many else choices)}"]
     elif option.takes_value:
         value = ["-r -F" if option.files else "-x"]
     return " ".join([*names, *value, f"-d {_quoted(option.help)}"])

@@ -13,6 +13,7 @@ from tests.integration.conftest import require
 
 from sonde.cli.completion import places_of
 from sonde.cli.main import COMMANDS, main, parser_of
+from sonde.registry import COLLECTORS, SINKS
 
 # What a shell offers for the words typed so far; the last one is the one being typed.
 Offer = Callable[..., set[str]]
@@ -21,7 +22,8 @@ Offer = Callable[..., set[str]]
 ZSH = """
 compdef() { : }
 _describe() { print -l -- ${${(P)2}%%%%:*} }
-compadd() { shift; print -l -- "$@" }
+compset() { [[ $words[CURRENT] = *,* ]] && begun=${words[CURRENT]%%,*}, }
+compadd() { while [ "$1" != -- ]; do shift; done; shift; print -l -- $begun${^@} }
 _files() { print FILES }
 _message() { : }
 source %s
@@ -75,6 +77,15 @@ def test_the_options_of_a_verb_are_offered(offered: Offer) -> None:
 
 def test_the_values_of_an_option_are_offered(offered: Offer) -> None:
     assert offered("sonde", "daemon", "--log-level", "") == {"debug", "info", "warning", "error"}
+
+
+def test_the_names_of_sinks_are_offered(offered: Offer) -> None:
+    assert offered("sonde", "replay", "--to", "") == set(SINKS)
+
+
+def test_a_list_of_collectors_is_offered_name_by_name(offered: Offer) -> None:
+    assert offered("sonde", "daemon", "--collectors", "") == set(COLLECTORS)
+    assert {"cpu,memory", "cpu,mountstats"} <= offered("sonde", "daemon", "--collectors", "cpu,m")
 
 
 def test_the_values_of_an_argument_are_offered(offered: Offer) -> None:
