@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from itertools import islice
 from typing import Any
 
 from sonde.cli.connection import add_connection, call
 from sonde.cli.terminal import label_text, paint, table
 from sonde.units import Duration, human_bytes, human_seconds
 
+_REASONS = 8  # lines for one metric
 _COLOUR = {"ok": "green", "failing": "red", "hung": "red", "stale": "yellow"}
 
 
@@ -37,7 +39,7 @@ def render(reply: dict[str, Any]) -> str:
         f"sonde {reply['build']} on {reply['host']}, pid {reply['pid']}, up {human_seconds(reply['uptime_seconds'])}",
         f"{reply['series']} series, {share:.2%} of a CPU, {human_bytes(reply['resident_bytes'])} resident"
         f", configuration: {reply['config']}",
-        *(f"{name:<8} {address}" for name, address in reply["addresses"].items()),
+        *table([[name, address] for name, address in reply["addresses"].items()]).splitlines(),
         "",
         _collectors(reply["collectors"]),
     ]
@@ -53,15 +55,20 @@ def render(reply: dict[str, Any]) -> str:
 
 
 def _gaps(items: list[dict[str, Any]]) -> list[str]:
-    """One line per metric and quality; the reasons are mostly the same for all its series."""
-    grouped: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    """A line per metric, quality and reason: mostly one for all series of a metric, and never too many."""
+    grouped: dict[tuple[str, str, str], dict[str, list[dict[str, Any]]]] = {}
     for item in items:
         for gap in item["gaps"]:
-            grouped.setdefault((item["name"], gap["metric"], gap["quality"]), []).append(gap)
+            reasons = grouped.setdefault((item["name"], gap["metric"], gap["quality"]), {})
+            reasons.setdefault(gap["reason"], []).append(gap)
     lines = []
-    for (name, metric, quality), gaps in grouped.items():
-        where = label_text(gaps[0]["labels"].items()) if len(gaps) == 1 else f" ({len(gaps)} series)"
-        lines.append(f"  {name}: {metric}{where} {quality}: {gaps[0]['reason']}")
+    for (name, metric, quality), reasons in grouped.items():
+        for reason, gaps in islice(reasons.items(), _REASONS):
+            where = label_text(gaps[0]["labels"].items()) if len(gaps) == 1 else f" ({len(gaps)} series)"
+            lines.append(f"  {name}: {metric}{where} {quality}: {reason}")
+        more = sum(len(gaps) for gaps in islice(reasons.values(), _REASONS, None))
+        if more:
+            lines.append(f"  {name}: {metric} ({more} more series) {quality}: other reasons, see --json")
     return lines
 
 

@@ -264,8 +264,7 @@ class JobCollector:
             reason = "only cgroup v2 accounts for the pressure of a job"
             gaps += [Gap(spec, (), Quality.UNSUPPORTED, reason) for spec in (WAITING, STALLED)]
         if self._discovery.denied:
-            count = f"the environment of {self._discovery.denied} processes may not be read"
-            gaps.append(Gap(INFO, (), Quality.DENIED, f"{count}: {denial()}"))
+            gaps.append(Gap(INFO, (), Quality.DENIED, denial(self._discovery.denied)))
         if self._walker.refused:
             reason = f"{self._walker.refused} processes are beyond max_processes"
             gaps.append(Gap(CPU, (), Quality.ESTIMATED, reason))

@@ -265,7 +265,9 @@ def _number(file: str, answer: bytes | OSError, spec: MetricSpec, device: str) -
     if isinstance(answer, OSError):
         # EINVAL is how the kernel says "none": no speed without a link, no carrier while the device is down.
         quality = _QUALITIES.get(answer.errno or 0, Quality.BLANK)
-        return Gap(spec, (device,), quality, f"{file}: {answer.strerror}")
+        # carrier_show of net/core/net-sysfs.c refuses for no other reason.
+        is_down = file == "carrier" and answer.errno == errno.EINVAL
+        return Gap(spec, (device,), quality, "the interface is down" if is_down else f"{file}: {answer.strerror}")
     try:
         value = parse_attribute(file, answer)
     except ParseError as error:

@@ -226,8 +226,7 @@ class ProcessCollector:
         if not walker.has_schedstat:
             yield Gap(WAIT, (), Quality.UNSUPPORTED, "this kernel has no /proc/PID/schedstat")
         if self._discovery is not None and self._discovery.denied:
-            count = f"the environment of {self._discovery.denied} processes may not be read"
-            yield Gap(CPU, (), Quality.DENIED, f"{count}: {denial()}")
+            yield Gap(CPU, (), Quality.DENIED, denial(self._discovery.denied))
 
     def _exits(self, ended: list[Member]) -> list[Event]:
         roots = {group: root for (root, _, _), group in self._groups.items() if root}

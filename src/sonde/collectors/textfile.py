@@ -14,6 +14,7 @@ The samples of histograms and summaries travel as they stand in the file (`x_buc
 from __future__ import annotations
 
 import errno
+import logging
 import math
 import os
 import re
@@ -25,6 +26,8 @@ from sonde.errors import ParseError, Unavailable
 from sonde.hostfs import HostFS
 from sonde.model import EMPTY_LAYOUT, Gap, Kind, Labels, Layout, MetricSpec, Quality, Reading, Series, Unit
 from sonde.units import Size
+
+log = logging.getLogger(__name__)
 
 MTIME = MetricSpec(
     "node_textfile_mtime_seconds",
@@ -101,6 +104,7 @@ class TextfileCollector:
         self._layout = EMPTY_LAYOUT
         self._values: list[int | float] = []
         self._gaps: tuple[Gap, ...] = ()
+        self._told: dict[str, str] = {}  # of files that are left out, the reason that the log has
 
     def collect(self) -> Reading:
         files = self._look()
@@ -152,6 +156,10 @@ class TextfileCollector:
         for name, reason in _conflicts(accepted).items():
             refused[name] = (reason, Quality.BLANK)
             del accepted[name]
+        reasons = {self._shown(name): why for name, (why, _) in refused.items()}
+        for shown, why in reasons.items() - self._told.items():
+            log.warning("textfile: %s is left out: %s", shown, why)
+        self._told = reasons
         rows: list[tuple[Series, int | float]] = [((SCRAPE_ERROR, ()), int(bool(refused)))]
         # Whole seconds, as node_exporter has them.
         rows += [((MTIME, (self._shown(name),)), file.stamp[0] // 10**9) for name, file in accepted.items()]

@@ -84,9 +84,11 @@ class Found:
         return [first[key] for key in sorted(first)]
 
 
-def denial() -> str:
-    """What would open another process' files in /proc to us."""
-    return "needs root or CAP_SYS_PTRACE" if os.geteuid() else "the kernel refuses it even to root"
+def denial(count: int) -> str:
+    """That so many processes hide their environment, and what would open it to us."""
+    whose = "1 process" if count == 1 else f"{count} processes"
+    needed = "needs root or CAP_SYS_PTRACE" if os.geteuid() else "the kernel refuses it even to root"
+    return f"the environment of {whose} may not be read: {needed}"
 
 
 class Discovery:

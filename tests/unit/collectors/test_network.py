@@ -114,6 +114,17 @@ def test_an_attribute_the_kernel_refuses_is_a_gap(scratch: Callable[[str], HostF
     assert (gap.labels, gap.quality, gap.reason) == (("eth0",), Quality.BLANK, "speed: Invalid argument")
 
 
+def test_the_carrier_of_an_interface_that_is_down_is_a_gap(scratch: Callable[[str], HostFS]) -> None:
+    host = scratch("vm")
+    carrier = Path(host.path("sys/class/net/eth0/carrier"))
+    carrier.unlink()
+    carrier.symlink_to("/sys/class/net/lo/speed")  # EINVAL, as of an interface that is down
+    reading = read(host)
+
+    (gap,) = [gap for gap in reading.gaps if gap.spec.name == "node_network_carrier"]
+    assert (gap.labels, gap.quality, gap.reason) == (("eth0",), Quality.BLANK, "the interface is down")
+
+
 def test_an_attribute_with_odd_text_is_a_gap(scratch: Callable[[str], HostFS]) -> None:
     host = scratch("vm")
     Path(host.path("sys/class/net/eth0/mtu")).write_text("big\n")

@@ -142,6 +142,18 @@ def test_a_bad_file_is_refused_whole_and_the_others_count(folder: Path, text: st
     assert reason in gap.reason
 
 
+def test_the_log_has_each_refusal_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "bad.prom").write_text("b one\n")
+    collector = collector_of(folder)
+    collector.collect()
+    (folder / "good.prom").write_text(GOOD)
+    collector.collect()
+    collector.collect()
+
+    (record,) = caplog.records
+    assert record.getMessage().startswith("textfile: /drop/bad.prom is left out: ")
+
+
 def test_a_file_that_is_not_utf8_is_refused(folder: Path) -> None:
     (folder / "bad.prom").write_bytes(b"b 1\n# \xff\n")
     (gap,) = read(folder).gaps

@@ -16,7 +16,7 @@ from sonde.errors import ParseError
 from sonde.hostfs import HostFS
 from sonde.registry import SCHEDULERS as SCHEDULERS_BY_NAME
 from sonde.registry import load
-from sonde.schedulers.discovery import Discovery, parse_stat
+from sonde.schedulers.discovery import Discovery, denial, parse_stat
 from sonde.schedulers.job import JobId, Rank, Scheduler
 from sonde.schedulers.local import LocalScheduler
 from sonde.schedulers.oar import OarScheduler
@@ -43,6 +43,11 @@ class HostOfAnother(HostFS):
         if name.endswith("/environ"):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
         return super().read(name)
+
+
+def test_hidden_environments_are_counted_in_words() -> None:
+    assert denial(1).startswith("the environment of 1 process may not be read: ")
+    assert denial(2).startswith("the environment of 2 processes may not be read: ")
 
 
 def test_a_job_under_cgroup_v1_is_found_with_its_processes(captured: Callable[[str], HostFS]) -> None:
