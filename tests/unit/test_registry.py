@@ -29,7 +29,7 @@ def test_a_forgotten_plug_in_can_be_loaded_again() -> None:
 
 
 def test_an_unknown_plug_in_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match="no plug-in is called 'cpuu'; there are"):
+    with pytest.raises(ConfigError, match="no plug-in is called 'cpuu'; did you mean 'cpu'"):
         load(COLLECTORS, "cpuu")
 
 
