@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.e2e.conftest import RunningDaemon
 from tests.integration.conftest import prometheus  # noqa: F401 - one fixture per program for the whole project
+from tests.lacking import lacking
 
 from sonde.hostfs import HostFS
 from sonde.schedulers.cgroupfs import mounts
@@ -106,7 +107,7 @@ def cgroups() -> Iterator[Cgroups]:
     except OSError as error:
         if os.environ.get("CI") == "true" and os.geteuid() == 0 and "cpuacct" in made.points:
             pytest.fail(f"cgroups cannot be made: {error}")
-        pytest.skip(f"needs root and cgroup v1 and v2: {error}")
+        lacking(f"needs root and cgroup v1 and v2: {error}")
     finally:
         made.remove()
     yield made
@@ -155,7 +156,7 @@ def contained(
 ) -> Iterator[Callable[..., RunningDaemon]]:
     """Start a daemon inside namespaces of its own, itself in a pod if asked to."""
     if shutil.which("unshare") is None:
-        pytest.skip("util-linux' unshare is not installed")
+        lacking("util-linux' unshare is not installed")
     host, logs = tmp_path / "host", tmp_path / "logs"
     host.mkdir()
     for name in ("pods", "containers"):

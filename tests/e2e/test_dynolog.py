@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import RunningDaemon
 from tests.integration.conftest import Prometheus, prometheus, promtool  # noqa: F401 - fixtures
+from tests.lacking import lacking
 from tests.otlp import points_of, resource_of
 from tests.receiver import receiving
 
@@ -208,7 +209,7 @@ def _drain(listener: socket.socket) -> None:
 def test_a_private_network_counts_ten_megabytes_exactly(launcher: str, tmp_path: Path) -> None:
     """In a namespace of its own nobody else uses the loopback."""
     if subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode:
-        pytest.skip("a network namespace needs root")
+        lacking("a network namespace needs root")
     log = tmp_path / "log"
     program = (
         "import subprocess, sys, time\n"

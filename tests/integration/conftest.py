@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lacking import lacking
 
 PATIENCE = 20.0  # seconds until a program must answer; the machine may be busy with other tests
 
@@ -24,12 +25,9 @@ PATIENCE = 20.0  # seconds until a program must answer; the machine may be busy 
 def require(program: str, target: str = "real-programs") -> str:
     """The path of a program. Where it is not installed the test is skipped; under CI=true it fails."""
     path = shutil.which(program)
-    if path is not None:
-        return path
-    message = f"{program} is not installed; `make {target}` installs it as root on Debian"
-    if os.environ.get("CI") == "true":
-        pytest.fail(message)
-    pytest.skip(message)
+    if path is None:
+        lacking(f"{program} is not installed; `make {target}` installs it as root on Debian")
+    return path
 
 
 class NodeExporter:
@@ -385,7 +383,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Sl
     for program in ("munged", "slurmctld", "slurmd"):
         require(program)
     if os.geteuid():
-        pytest.skip("a Slurm cluster of the tests is started by root")
+        lacking("a Slurm cluster of the tests is started by root")
     started: dict[tuple[int, str], Slurm] = {}
 
     def cluster(nodes: int = 3, proctrack: str = "linuxproc") -> Slurm:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.integration.conftest import PATIENCE, require
+from tests.lacking import lacking
 
 SET_UP = """
 set -e
@@ -64,7 +65,7 @@ def answers() -> dict[str, Any]:
     for tool in ("ip", "unshare"):
         require(tool)
     if os.geteuid() != 0:
-        pytest.skip("only root can make network devices")
+        lacking("only root can make network devices")
     shell = shutil.which("sh") or "/bin/sh"
     command = ["unshare", "--net", "--mount", shell, "-c", SET_UP, "sh", sys.executable, "-c", ASK, program]
     done = subprocess.run([*command, str(PATIENCE)], capture_output=True, text=True, timeout=3 * PATIENCE)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.lacking import lacking
 
 from sonde.collectors.job import JobCollector, JobConfig
 from sonde.collectors.ledger import Group
@@ -95,7 +96,7 @@ def cgroups() -> Iterator[Cgroups]:
         made.remove()
         if os.environ.get("CI") == "true" and os.geteuid() == 0 and "cpuacct" in made.points:
             pytest.fail(f"cgroups cannot be made: {error}")
-        pytest.skip(f"needs root and cgroup v1: {error}")
+        lacking(f"needs root and cgroup v1: {error}")
     yield made
     made.remove()
 
@@ -254,7 +255,7 @@ def as_nobody(work: Callable[[], object]) -> str:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_an_ordinary_user_sees_what_is_allowed_and_is_told_what_is_not() -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root can become another user")
+        lacking("only root can become another user")
     with subprocess.Popen(["sleep", "60"], env={"SONDE_JOB_ID": "of-root", "PATH": os.environ["PATH"]}) as process:
 
         def look() -> list[object]:

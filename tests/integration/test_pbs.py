@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.lacking import lacking
 
 from sonde.collectors.job import JobCollector, JobConfig
 from sonde.hostfs import HostFS
@@ -60,7 +61,7 @@ class Script:
 def run() -> Iterator[Callable[..., Script]]:
     """Run a script as an ordinary user in a session of its own; everything it told of is ended by its id."""
     if os.geteuid() != 0:
-        pytest.skip("only root can become another user")
+        lacking("only root can become another user")
     started: list[Script] = []
 
     def start(text: str, *environ: str) -> Script:
@@ -174,7 +175,7 @@ class Cgroups:
 def cgroups(request: pytest.FixtureRequest) -> Iterator[Cgroups]:
     cgroups = Cgroups(request.param)
     if os.geteuid() != 0 or not cgroups.paths:
-        pytest.skip("needs root and that version of cgroups")
+        lacking("needs root and that version of cgroups")
     yield cgroups
     cgroups.remove()
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import daemon  # noqa: F401 - one fixture per program for the whole project
 from tests.integration.conftest import require
+from tests.lacking import lacking
 
 CLUSTER = Path(__file__).with_name("cluster")
 SOURCE = Path(__file__).parents[2] / "src"
@@ -95,11 +96,11 @@ def oar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     for program in ("oarsub", "oarstat", "oar-server", "sshd", "unshare", "nsenter"):
         require(program, "real-oar")
     if os.geteuid() != 0:
-        pytest.skip("only root can make namespaces with other users in them")
+        lacking("only root can make namespaces with other users in them")
     if not (CGROUPS / "cpuset/tasks").exists():
-        pytest.skip("OAR 2.5 needs cgroup v1")
+        lacking("OAR 2.5 needs cgroup v1")
     if any(directory.glob("*_*") for directory in CGROUPS.glob("cpuset/oar")):
-        pytest.skip("jobs of another OAR run on this host")
+        lacking("jobs of another OAR run on this host")
     directory = tmp_path_factory.mktemp("oar")
     directory.parent.chmod(0o755)  # OAR and its user read their scripts from there
     # All of it is killed with unshare, and unshare with us.

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.integration.conftest import require
+from tests.lacking import lacking
 
 from packages.__main__ import build
 
@@ -42,7 +43,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 def base() -> Path:
     """A Debian 12 of the smallest kind, made once and kept outside the checkout."""
     if os.geteuid() != 0:
-        pytest.skip("only root can make a Debian and enter it")
+        lacking("only root can make a Debian and enter it")
     require("debootstrap")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sonde-tests"
     root = cache / f"debian-{_SUITE}-{_INCLUDED.replace(',', '-')}"
@@ -68,7 +69,7 @@ def mirror() -> str:
     )
     sites = [line.split()[0] for line in ended.stdout.splitlines() if line.split()[1:] == [_SUITE, "main"]]
     if not sites:
-        pytest.skip(f"apt has no source for Debian {_SUITE}")
+        lacking(f"apt has no source for Debian {_SUITE}")
     return sites[0]
 
 

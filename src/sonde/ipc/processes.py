@@ -18,6 +18,7 @@ from sonde.errors import ParseError
 from sonde.hostfs import HostFS
 from sonde.ipc.endpoint import Address, Sender
 from sonde.loop import READ, Loop, Timer
+from sonde.procstat import parse_stat
 
 log = logging.getLogger(__name__)
 
@@ -179,9 +180,8 @@ class Processes:
 
     def _started(self, pid: int) -> int:
         try:
-            text = self._host.read(f"proc/{pid}/stat")
-            return int(text[text.rindex(b")") + 2 :].split(None, 20)[19])
-        except (OSError, ValueError, IndexError, ParseError):
+            return parse_stat(self._host.read(f"proc/{pid}/stat"))[1]
+        except (OSError, ParseError):
             return 0
 
     def _forget(self, process: Process) -> None:

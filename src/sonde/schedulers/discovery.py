@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from sonde.errors import ParseError
 from sonde.hostfs import HostFS
+from sonde.procstat import parse_stat
 from sonde.schedulers import cgroupfs, hostlist
 from sonde.schedulers.job import (
     NO_RANK,
@@ -349,15 +350,3 @@ def _whole(told: Job, part: Job) -> Job:
     if part.account and told.account != part.account:
         told = told._replace(account=part.account, raw_id=f"{part.account}/{told.id.text}")
     return told._replace(part="", cgroup="", step="", task="")
-
-
-def parse_stat(text: bytes) -> tuple[int, int]:
-    """Session and start time (clock ticks since boot) of /proc/PID/stat. The name before them may contain anything.
-
-    4711 (python) S 4700 4711 4711 ...: after the name state, parent, process group, session, and as the 20th the start
-    """
-    try:
-        fields = text[text.rindex(b")") + 2 :].split(None, 20)
-        return int(fields[3]), int(fields[19])
-    except (ValueError, IndexError):
-        raise ParseError("/proc/PID/stat", text) from None

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from sonde.errors import ParseError
 from sonde.hostfs import HostFS
+from sonde.procstat import parse_stat
 from sonde.registry import SCHEDULERS as SCHEDULERS_BY_NAME
 from sonde.registry import load
-from sonde.schedulers.discovery import Discovery, denial, parse_stat
+from sonde.schedulers.discovery import Discovery, denial
 from sonde.schedulers.job import JobId, Rank, Scheduler
 from sonde.schedulers.local import LocalScheduler
 from sonde.schedulers.oar import OarScheduler
