@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import select
 import socket
 import stat
 import struct
@@ -142,7 +143,10 @@ class Stream:
             self._watched = events
             self._loop.modify(self.sock, events)
 
-    def _on_events(self, _events: int) -> None:
+    def _on_events(self, events: int) -> None:
+        if events & select.EPOLLHUP and not self._watched:
+            self.close()  # it had said its last word, and now nobody is left to answer
+            return
         self._guard(self._write if self.writing else self._read)
 
     def _guard(self, step: Callable[[], None]) -> None:

@@ -43,7 +43,10 @@ class RunningDaemon:
             return str(reply.read().decode())
 
     def log(self) -> str:
-        return (self.state / "log").read_text()
+        try:
+            return (self.state / "log").read_text()
+        except FileNotFoundError:
+            return ""  # being rotated, or not written yet
 
     def wait_for(self, true: Callable[[], object], seconds: float = 10.0) -> None:
         until = time.monotonic() + seconds

@@ -3,12 +3,14 @@
 An error is an answer, never a closed socket: whatever a client sends, it gets `{"ok":false,"error":{…}}`. A function
 of ours (`area.verb`) gets `"ok":true` put on its reply; a foreign one (`getStatus`) is answered word for word. A
 function that returns an iterator streams: each dictionary is a frame of its own, made when the client has taken the one
-before, and the last frame has `"done":true`.
+before, and the last frame has `"done":true`. One that returns a `Pending` answers later; one whose entry says `blocks`
+may wait for a disk or another program, so it runs in a thread of its own and nobody else waits for it.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -22,17 +24,50 @@ from sonde.sockets import Acceptor, Stream, listen
 log = logging.getLogger(__name__)
 
 REQUEST_TIME = 5.0  # seconds to send a request
+BLOCKING_TIME = 30.0  # seconds for a function that waits for others
 _CONNECTIONS = 64
+_THREADS = 8  # of functions that block; the next is refused, and may be asked again
 
-Answer = Message | Iterator[Message]
+
+class Pending:
+    """An answer that comes later. Whoever holds it calls `resolve` in the loop's thread, within `seconds`.
+
+    What is resolved after that, a second time, or for a client that has gone, is of no matter.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._answer: Message | RpcError | None = None
+        self._deliver: Callable[[Message | RpcError], None] | None = None
+
+    def resolve(self, answer: Message | RpcError) -> None:
+        if self._deliver is not None:
+            self._deliver(answer)
+        elif self._answer is None:
+            self._answer = answer
+
+    def then(self, deliver: Callable[[Message | RpcError], None]) -> None:
+        """Say who takes the answer; it may be there already."""
+        self._deliver = deliver
+        if self._answer is not None:
+            deliver(self._answer)
+
+
+Answer = Message | Iterator[Message] | Pending
 Function = Callable[[Message, Peer], Answer]
 
 
 class Entry(NamedTuple):
-    """A function and what it needs. One that `writes` is only called for a caller the kernel vouches for."""
+    """A function and what it needs.
+
+    One that `writes` is only called for a caller somebody vouches for: the kernel, or a certificate. One that
+    `identifies` is told who calls when that is known, and answers everybody. One that `blocks` runs in a thread.
+    """
 
     call: Function
     writes: bool = False
+    identifies: bool = False
+    blocks: bool = False
 
 
 class _Conversation:
@@ -42,6 +77,7 @@ class _Conversation:
         self._server = server
         self._stream = stream
         self._buffer = b""
+        self._pending: Pending | None = None
         stream.allow(REQUEST_TIME)
 
     def received(self, data: bytes) -> None:
@@ -54,21 +90,46 @@ class _Conversation:
             self._refuse(error)
             return
         end = LENGTH.size + length
-        if len(self._buffer) >= end:
-            self._reply(*self._server.respond(self._buffer[LENGTH.size : end], self._stream))
+        if len(self._buffer) >= end and self._pending is None:
+            self._buffer = self._buffer[:end]
+            self._respond(self._buffer[LENGTH.size :])
+
+    def _respond(self, body: bytes) -> None:
+        name, answer = self._server.respond(body, self._stream)
+        if isinstance(answer, Pending):
+            self._wait(name, answer)
+        elif isinstance(answer, Mapping | RpcError):
+            self._reply(self._server.encoded(name, answer), None)
+        else:
+            self._reply(b"", self._server.frames(name, answer))
 
     def ended(self) -> None:
+        if self._pending is not None:
+            return  # it has said all it wanted to, and waits for the answer
         if self._buffer:
             self._refuse(RpcError("short", f"the request ends after {len(self._buffer)} bytes"))
         else:
             self._stream.close()  # somebody looked whether the port is open
 
     def expired(self) -> None:
-        self._refuse(RpcError("timed-out", f"no complete request within {REQUEST_TIME:g} s"))
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._refuse(RpcError("timed-out", f"no answer was ready within {pending.seconds:g} s"))
+        else:
+            self._refuse(RpcError("timed-out", f"no complete request within {REQUEST_TIME:g} s"))
+
+    def _wait(self, name: str, pending: Pending) -> None:
+        self._pending = pending
+        self._stream.allow(pending.seconds)
+        pending.then(lambda answer: self._resolved(name, pending, answer))
+
+    def _resolved(self, name: str, pending: Pending, answer: Message | RpcError) -> None:
+        if self._pending is pending and not self._stream.closed:
+            self._pending = None
+            self._reply(self._server.encoded(name, answer), None)
 
     def _refuse(self, error: RpcError) -> None:
-        self._server.errors += 1
-        self._reply(encode(error_reply(error)), None)
+        self._reply(self._server.encoded("", error), None)
 
     def _reply(self, first: bytes, rest: Iterator[bytes] | None) -> None:
         self._buffer = b""
@@ -80,6 +141,8 @@ class RpcServer:
 
     def __init__(self, loop: Loop, functions: Mapping[str, Function | Entry]) -> None:
         self._functions = {name: f if isinstance(f, Entry) else Entry(f) for name, f in functions.items()}
+        self._loop = loop
+        self._threads = 0
         self._acceptor = Acceptor(loop, lambda stream: _Conversation(self, stream), limit=_CONNECTIONS)
         self.requests = 0
         self.errors = 0  # requests that got an error for an answer
@@ -96,23 +159,57 @@ class RpcServer:
     def connections(self) -> int:
         return len(self._acceptor)
 
-    def respond(self, body: bytes, stream: Stream) -> tuple[bytes, Iterator[bytes] | None]:
-        """The bytes of the reply: what goes first, and the frames that follow."""
+    def respond(self, body: bytes, stream: Stream) -> tuple[str, Answer | RpcError]:
+        """The function a request names, and what it answers."""
         self.requests += 1
+        name = ""
         try:
             request = decode(body)
             name, entry = self._entry(request)
-            answer = entry.call(request, self._peer(name, entry, stream))
-            if isinstance(answer, Mapping):
-                return encode(_marked(name, answer)), None
-            return b"", self._frames(name, answer)
+            peer = self._peer(name, entry, stream)
+            return name, self._in_thread(entry, request, peer) if entry.blocks else entry.call(request, peer)
         except RpcError as error:
-            self.errors += 1
-            return encode(error_reply(error)), None
+            return name, error
         except Exception as error:
-            self.errors += 1
             log.exception("an RPC function failed")
-            return encode(error_reply(_internal(error))), None
+            return name, _internal(error)
+
+    def encoded(self, name: str, answer: Mapping[str, object] | RpcError) -> bytes:
+        """The frame of an answer. One that JSON cannot say is a fault of ours, and is answered as such."""
+        try:
+            if not isinstance(answer, RpcError):
+                return encode(_marked(name, answer))
+        except (ValueError, TypeError) as error:
+            log.exception("the answer of %s cannot be written", name)
+            answer = _internal(error)
+        self.errors += 1
+        return encode(error_reply(answer))
+
+    def _in_thread(self, entry: Entry, request: Message, peer: Peer) -> Pending:
+        if self._threads >= _THREADS:
+            raise RpcError("busy", f"{_THREADS} such requests are being answered", hint="ask again in a moment")
+        pending = Pending(BLOCKING_TIME)
+        threading.Thread(target=self._work, args=(entry, request, peer, pending), daemon=True).start()
+        self._threads += 1
+        return pending
+
+    def _work(self, entry: Entry, request: Message, peer: Peer, pending: Pending) -> None:
+        answer: Message | RpcError
+        try:
+            found = entry.call(request, peer)
+            answer = (
+                found if isinstance(found, dict) else _internal(TypeError("a function that blocks returns a reply"))
+            )
+        except RpcError as error:
+            answer = error
+        except Exception as error:
+            log.exception("an RPC function failed")
+            answer = _internal(error)
+        self._loop.post(lambda: self._worked(pending, answer))
+
+    def _worked(self, pending: Pending, answer: Message | RpcError) -> None:
+        self._threads -= 1
+        pending.resolve(answer)
 
     def _entry(self, request: Message) -> tuple[str, Entry]:
         name = request.get("fn")
@@ -127,7 +224,8 @@ class RpcServer:
     @staticmethod
     def _peer(name: str, entry: Entry, stream: Stream) -> Peer:
         # Only for those that need it: without sock_diag the table of a node with many connections takes milliseconds.
-        peer = identify(stream.sock) if entry.writes else from_socket(stream.sock)
+        known = entry.writes or entry.identifies
+        peer = identify(stream.sock) if known else from_socket(stream.sock)
         if entry.writes and peer.uid is None:
             raise RpcError(
                 "denied",
@@ -136,7 +234,7 @@ class RpcServer:
             )
         return peer
 
-    def _frames(self, name: str, answer: Iterator[Message]) -> Iterator[bytes]:
+    def frames(self, name: str, answer: Iterator[Message]) -> Iterator[bytes]:
         """Frame a stream; a stream that fails ends with an error that is also its last frame."""
         done = False
         try:

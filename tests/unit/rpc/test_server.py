@@ -24,7 +24,7 @@ from sonde.errors import ConfigError, RpcError, Unavailable
 from sonde.rpc import client
 from sonde.rpc.codec import LENGTH, REQUEST_LIMIT, Message
 from sonde.rpc.peer import Peer, process_of
-from sonde.rpc.server import Entry, Function, RpcServer
+from sonde.rpc.server import Entry, Function, Pending, RpcServer
 
 if TYPE_CHECKING:
     from tests.conftest import RunningLoop
@@ -54,6 +54,23 @@ def whoami(_request: Message, peer: Peer) -> Message:
     return {"uid": peer.uid, "pid": peer.pid, "address": peer.address}
 
 
+def wait_for_disk(request: Message, _peer: Peer) -> Message:
+    time.sleep(request["seconds"])
+    if request.get("fails"):
+        raise RpcError("gone", "the disk is gone")
+    return {"thread": threading.current_thread().name}
+
+
+def later(request: Message, _peer: Peer) -> Pending:
+    """Answers from another callback of the loop, or never."""
+    pending = Pending(request["within"])
+    WAITING.append(pending)
+    if request.get("at_once"):
+        pending.resolve({"at": "once"})
+    return pending
+
+
+WAITING: list[Pending] = []
 FUNCTIONS: dict[str, Function | Entry] = {
     "getStatus": lambda request, peer: {"status": 1},
     "echo.say": lambda request, peer: {"request": request},
@@ -63,6 +80,9 @@ FUNCTIONS: dict[str, Function | Entry] = {
     "job.describe": refuse,
     "bug.find": fail,
     "nan.get": lambda request, peer: {"value": float("nan")},
+    "disk.read": Entry(wait_for_disk, blocks=True),
+    "job.await": later,
+    "who.asks": Entry(whoami, identifies=True),
     "count.up": count,
     "count.fail": count_and_fail,
 }
@@ -368,3 +388,105 @@ def test_bytes_without_sense_do_not_hurt_the_server(place: Place) -> None:
     assert len(served) > 10
     assert all(reply == {"status": 1} for reply in served)
     assert place.loop.failures == 0
+
+
+def test_a_function_that_blocks_delays_nobody(place: Place) -> None:
+    slow: list[Message] = []
+    asking = threading.Thread(target=lambda: slow.append(place.call("disk.read", seconds=0.5)))
+    asking.start()
+    time.sleep(0.1)
+    begun = time.monotonic()
+
+    place.call("getStatus")
+    took = time.monotonic() - begun
+    asking.join()
+
+    assert took < 0.2
+    assert slow[0]["thread"] != threading.current_thread().name
+
+
+def test_a_function_that_blocks_and_fails_answers_its_reason(place: Place) -> None:
+    with pytest.raises(RpcError, match="the disk is gone"):
+        place.call("disk.read", seconds=0, fails=True)
+
+
+def test_more_blocking_functions_than_threads_are_refused(place: Place) -> None:
+    answers: list[str] = []
+
+    def ask() -> None:
+        try:
+            answers.append(str(place.call("disk.read", seconds=0.5)["ok"]))
+        except RpcError as error:
+            answers.append(error.code)
+
+    asking = [threading.Thread(target=ask) for _ in range(12)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+
+    assert sorted(answers) == ["True"] * 8 + ["busy"] * 4
+    assert place.call("disk.read", seconds=0)["ok"]
+
+
+def test_an_answer_may_come_later(place: Place) -> None:
+    WAITING.clear()
+    answers: list[Message] = []
+    asking = threading.Thread(target=lambda: answers.append(place.call("job.await", within=10)))
+    asking.start()
+    until = time.monotonic() + 5
+    while not WAITING and time.monotonic() < until:
+        time.sleep(0.01)
+
+    place.loop.post(lambda: WAITING[0].resolve({"state": "written"}))
+    place.loop.post(lambda: WAITING[0].resolve({"state": "twice"}))
+    asking.join()
+
+    assert answers == [{"ok": True, "state": "written"}]
+
+
+def test_an_answer_may_be_there_at_once(place: Place) -> None:
+    assert place.call("job.await", within=10, at_once=True) == {"ok": True, "at": "once"}
+
+
+def test_an_answer_that_never_comes_is_a_time_out(place: Place) -> None:
+    with pytest.raises(RpcError, match=r"no answer was ready within 0\.2 s"):
+        place.call("job.await", within=0.2)
+
+
+def test_a_client_that_has_said_its_last_word_still_gets_the_answer(place: Place) -> None:
+    WAITING.clear()
+    with socket.create_connection((place.tcp.host, place.tcp.port)) as sock:
+        sock.sendall(framed(json.dumps({"fn": "job.await", "within": 5}).encode()))
+        sock.shutdown(socket.SHUT_WR)
+        until = time.monotonic() + 5
+        while not WAITING and time.monotonic() < until:
+            time.sleep(0.01)
+        place.loop.post(lambda: WAITING[0].resolve({"state": "written"}))
+        sock.settimeout(5)
+
+        assert b"written" in sock.recv(4096)
+
+
+@pytest.mark.parametrize("family", ["tcp", "unix"])
+def test_a_client_that_leaves_before_its_answer_costs_nothing(place: Place, family: str) -> None:
+    WAITING.clear()
+    where = getattr(place, family)
+    sock = socket.socket(socket.AF_UNIX if where.path else socket.AF_INET)
+    sock.connect(where.path or (where.host, where.port))
+    sock.sendall(framed(json.dumps({"fn": "job.await", "within": 0.5}).encode()))
+    until = time.monotonic() + 5
+    while not WAITING and time.monotonic() < until:
+        time.sleep(0.01)
+    sock.close()
+    before = time.process_time()
+    while place.server.connections and time.monotonic() < until:
+        time.sleep(0.02)
+
+    assert place.server.connections == 0
+    assert time.process_time() - before < 0.3  # the loop does not spin on an end of file
+    WAITING[0].resolve({"state": "nobody"})
+
+
+def test_a_function_that_identifies_is_told_who_calls_and_answers_everybody(place: Place) -> None:
+    assert place.call("who.asks")["uid"] == os.getuid()
