@@ -2,7 +2,7 @@
 
 What is said on a connection is a `Conversation` (HTTP, RPC); how the bytes come and go is here. A reply is an iterator
 of chunks: one chunk is made per turn of the loop, when the client has taken the one before, so a large reply delays
-nobody and a client that does not read costs a slot and nothing else.
+nobody and a client that does not read costs a slot and nothing else. An empty chunk says that the next is not ready.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _BACKLOG = 128
 _RECEIVE = 65536
 _SEND = 262144  # bytes handed to the kernel in one turn
 _STALL = 10.0  # seconds a client may take nothing of a reply
+_PATIENCE = 60.0  # seconds a reply may wait for whoever makes its next chunk
 _DRAIN = 1.0  # seconds a client has to see our end before the connection is cut
 _UCRED = struct.Struct("=iII")  # struct ucred: pid, uid, gid
 _PAUSE = 0.5  # seconds without accepting when descriptors have run out
@@ -109,6 +110,12 @@ class Stream:
         self.allow(_STALL)
         self._write()
 
+    def resume(self) -> None:
+        """Go on with a reply whose next chunk was not ready."""
+        if self.writing and not self.closed:
+            self.allow(_STALL)
+            self._guard(self._write)
+
     def finish(self) -> None:
         """Part so that what was written arrives: closing with unread bytes would reset the connection."""
         if self.closed:
@@ -179,6 +186,10 @@ class Stream:
             following = next(self._chunks, None) if self._chunks is not None else None
             if following is None:
                 self._written()
+                return
+            if not following:
+                self._watch(0)  # more is to come, and whoever makes it will wake us
+                self.allow(_PATIENCE)
                 return
             self._pending = following
         try:

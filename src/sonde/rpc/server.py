@@ -3,8 +3,9 @@
 An error is an answer, never a closed socket: whatever a client sends, it gets `{"ok":false,"error":{…}}`. A function
 of ours (`area.verb`) gets `"ok":true` put on its reply; a foreign one (`getStatus`) is answered word for word. A
 function that returns an iterator streams: each dictionary is a frame of its own, made when the client has taken the one
-before, and the last frame has `"done":true`. One that returns a `Pending` answers later; one whose entry says `blocks`
-may wait for a disk or another program, so it runs in a thread of its own and nobody else waits for it.
+before, and the last frame has `"done":true`. A `Pending` is an answer that comes later, a `Feed` a stream that a thread
+fills. A function whose entry says `blocks` may wait for a disk or another program: it runs in a thread of its own, and
+nobody else waits for it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sonde.address import Address, parse_address
 from sonde.errors import RpcError
 from sonde.loop import Loop
 from sonde.rpc.codec import LENGTH, Message, decode, encode, error_reply, parse_length
+from sonde.rpc.feed import Feed
 from sonde.rpc.peer import Peer, from_socket, identify
 from sonde.sockets import Acceptor, Stream, listen
 
@@ -53,8 +55,9 @@ class Pending:
             deliver(self._answer)
 
 
-Answer = Message | Iterator[Message] | Pending
-Function = Callable[[Message, Peer], Answer]
+Answer = Message | Iterator[Message] | Feed | Pending
+Finish = Callable[[], Message]  # what is left to do in the loop's thread, by a function that blocks
+Function = Callable[[Message, Peer], Answer | Finish]
 
 
 class Entry(NamedTuple):
@@ -81,6 +84,8 @@ class _Conversation:
         stream.allow(REQUEST_TIME)
 
     def received(self, data: bytes) -> None:
+        if self._pending is not None:
+            return  # one request a connection: whatever follows is not kept
         self._buffer += data
         if len(self._buffer) < LENGTH.size:
             return
@@ -90,7 +95,7 @@ class _Conversation:
             self._refuse(error)
             return
         end = LENGTH.size + length
-        if len(self._buffer) >= end and self._pending is None:
+        if len(self._buffer) >= end:
             self._buffer = self._buffer[:end]
             self._respond(self._buffer[LENGTH.size :])
 
@@ -101,6 +106,8 @@ class _Conversation:
         elif isinstance(answer, Mapping | RpcError):
             self._reply(self._server.encoded(name, answer), None)
         else:
+            if isinstance(answer, Feed):
+                answer.start(self._server.waker(self._stream))
             self._reply(b"", self._server.frames(name, answer))
 
     def ended(self) -> None:
@@ -167,12 +174,10 @@ class RpcServer:
             request = decode(body)
             name, entry = self._entry(request)
             peer = self._peer(name, entry, stream)
-            return name, self._in_thread(entry, request, peer) if entry.blocks else entry.call(request, peer)
         except RpcError as error:
             return name, error
-        except Exception as error:
-            log.exception("an RPC function failed")
-            return name, _internal(error)
+        work = self._in_thread if entry.blocks else _call
+        return name, _guarded(lambda: work(entry, request, peer))  # type: ignore[return-value]  # as its type says
 
     def encoded(self, name: str, answer: Mapping[str, object] | RpcError) -> bytes:
         """The frame of an answer. One that JSON cannot say is a fault of ours, and is answered as such."""
@@ -194,21 +199,15 @@ class RpcServer:
         return pending
 
     def _work(self, entry: Entry, request: Message, peer: Peer, pending: Pending) -> None:
-        answer: Message | RpcError
-        try:
-            found = entry.call(request, peer)
-            answer = (
-                found if isinstance(found, dict) else _internal(TypeError("a function that blocks returns a reply"))
-            )
-        except RpcError as error:
-            answer = error
-        except Exception as error:
-            log.exception("an RPC function failed")
-            answer = _internal(error)
+        answer = _guarded(lambda: entry.call(request, peer))
         self._loop.post(lambda: self._worked(pending, answer))
 
-    def _worked(self, pending: Pending, answer: Message | RpcError) -> None:
+    def _worked(self, pending: Pending, answer: object) -> None:
         self._threads -= 1
+        if callable(answer):
+            answer = _guarded(answer)
+        if not isinstance(answer, dict | RpcError):
+            answer = _internal(TypeError(f"a function that blocks must not return a {type(answer).__name__}"))
         pending.resolve(answer)
 
     def _entry(self, request: Message) -> tuple[str, Entry]:
@@ -234,11 +233,18 @@ class RpcServer:
             )
         return peer
 
-    def frames(self, name: str, answer: Iterator[Message]) -> Iterator[bytes]:
+    def waker(self, stream: Stream) -> Callable[[], None]:
+        """What a feed calls, in its own thread, when it has something for the client."""
+        return lambda: self._loop.post(stream.resume)
+
+    def frames(self, name: str, answer: Iterator[Message | None]) -> Iterator[bytes]:
         """Frame a stream; a stream that fails ends with an error that is also its last frame."""
         done = False
         try:
             for message in answer:
+                if message is None:
+                    yield b""  # not ready: the feed wakes the stream when it is
+                    continue
                 done = bool(message.get("done"))
                 yield encode(_marked(name, message))
                 if done:
@@ -251,6 +257,9 @@ class RpcServer:
             self.errors += 1
             log.exception("the RPC stream %s failed", name)
             yield encode({**error_reply(_internal(error)), "done": True})
+        finally:
+            if isinstance(answer, Feed):
+                answer.close()  # also when the client has gone, and this generator with its connection
 
     def close(self) -> None:
         self._acceptor.close()
@@ -258,6 +267,21 @@ class RpcServer:
 
 def _marked(name: str, answer: Mapping[str, object]) -> Mapping[str, object]:
     return answer if "." not in name else {"ok": True, **answer}
+
+
+def _call(entry: Entry, request: Message, peer: Peer) -> object:
+    return entry.call(request, peer)
+
+
+def _guarded(work: Callable[[], object]) -> object:
+    """What work returns, or the error it is answered with."""
+    try:
+        return work()
+    except RpcError as error:
+        return error
+    except Exception as error:
+        log.exception("an RPC function failed")
+        return _internal(error)
 
 
 def _internal(error: Exception) -> RpcError:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from sonde.address import Address
 from sonde.errors import ConfigError, RpcError, Unavailable
 from sonde.rpc import client
 from sonde.rpc.codec import LENGTH, REQUEST_LIMIT, Message
+from sonde.rpc.feed import Feed, Gone
 from sonde.rpc.peer import Peer, process_of
 from sonde.rpc.server import Entry, Function, Pending, RpcServer
 
@@ -70,6 +71,22 @@ def later(request: Message, _peer: Peer) -> Pending:
     return pending
 
 
+def read_slowly(request: Message, _peer: Peer) -> Feed:
+    def make(put: Callable[[Message], None]) -> None:
+        try:
+            for number in range(request["to"]):
+                time.sleep(request.get("pause", 0))
+                put({"number": number, "filler": "x" * request.get("size", 0)})
+            if request.get("fails"):
+                raise RpcError("gone", "the disk is gone")
+        except Gone:
+            LEFT.append(number)
+            raise
+
+    return Feed(make)
+
+
+LEFT: list[int] = []
 WAITING: list[Pending] = []
 FUNCTIONS: dict[str, Function | Entry] = {
     "getStatus": lambda request, peer: {"status": 1},
@@ -81,6 +98,9 @@ FUNCTIONS: dict[str, Function | Entry] = {
     "bug.find": fail,
     "nan.get": lambda request, peer: {"value": float("nan")},
     "disk.read": Entry(wait_for_disk, blocks=True),
+    "disk.finish": Entry(lambda request, peer: lambda: {"thread": threading.current_thread().name}, blocks=True),
+    "disk.nonsense": Entry(lambda request, peer: 5, blocks=True),  # type: ignore[arg-type,return-value]
+    "file.read": read_slowly,
     "job.await": later,
     "who.asks": Entry(whoami, identifies=True),
     "count.up": count,
@@ -490,3 +510,62 @@ def test_a_client_that_leaves_before_its_answer_costs_nothing(place: Place, fami
 
 def test_a_function_that_identifies_is_told_who_calls_and_answers_everybody(place: Place) -> None:
     assert place.call("who.asks")["uid"] == os.getuid()
+
+
+def test_a_blocking_function_may_finish_in_the_thread_of_the_loop(place: Place) -> None:
+    loop_thread = place.loop.call(lambda: threading.current_thread().name)
+
+    assert place.call("disk.finish")["thread"] == loop_thread
+
+
+def test_a_blocking_function_that_returns_nonsense_is_a_fault_of_ours(place: Place) -> None:
+    with pytest.raises(RpcError, match="must not return a int"):
+        place.call("disk.nonsense")
+
+
+def test_a_stream_made_by_a_thread_arrives_whole_and_in_order(place: Place) -> None:
+    found = list(client.stream(str(place.tcp), "file.read", to=200, size=20_000))
+
+    assert [message["number"] for message in found[:-1]] == list(range(200))
+    assert found[-1]["done"]
+
+
+def test_a_slow_stream_of_a_thread_delays_nobody_and_comes_as_it_is_made(place: Place) -> None:
+    times = []
+    for _ in client.stream(str(place.tcp), "file.read", to=4, pause=0.2):
+        times.append(time.monotonic())
+        begun = time.monotonic()
+        place.call("getStatus")
+        assert time.monotonic() - begun < 0.15
+
+    assert times[2] - times[0] > 0.3
+
+
+def test_a_stream_of_a_thread_that_fails_ends_with_the_reason(place: Place) -> None:
+    with pytest.raises(RpcError, match="the disk is gone"):
+        list(client.stream(str(place.tcp), "file.read", to=2, fails=True))
+
+
+def test_the_thread_of_a_stream_learns_that_its_client_has_gone(place: Place) -> None:
+    LEFT.clear()
+    stream = client.stream(str(place.tcp), "file.read", to=100_000, size=100_000)
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    until = time.monotonic() + 5
+    while not LEFT and time.monotonic() < until:
+        time.sleep(0.02)
+
+    assert 0 < LEFT[0] < 1000
+
+
+def test_what_follows_a_request_that_is_being_answered_is_not_kept(place: Place) -> None:
+    WAITING.clear()
+    with socket.create_connection((place.tcp.host, place.tcp.port)) as sock:
+        sock.sendall(framed(json.dumps({"fn": "job.await", "within": 1}).encode()) + b"x" * 1_000_000)
+        until = time.monotonic() + 5
+        while not WAITING and time.monotonic() < until:
+            time.sleep(0.01)
+        place.loop.post(lambda: WAITING[0].resolve({"state": "written"}))
+        sock.settimeout(5)
+
+        assert b"written" in sock.recv(4096)

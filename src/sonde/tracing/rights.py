@@ -1,0 +1,150 @@
+"""Look at files with the rights of a process: its user, group and groups, below its own root directory.
+
+In the kernel credentials are a thread's (credentials(7)); only the C library makes them the same for all. So a thread of
+its own takes on what /proc/PID/status says of the process, does the work and ends. What a link leads to is then the kernel's matter: nowhere its owner could not go. Files are found below
+/proc/PID/root, as the process sees them, also one in a container.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import threading
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from sonde.errors import Denied, ReadError, Unavailable
+from sonde.hostfs import HostFS
+
+T = TypeVar("T")
+
+# arch/x86/entry/syscalls/syscall_64.tbl; include/uapi/asm-generic/unistd.h for arm64 and riscv64
+_SYSCALLS = {
+    "x86_64": {"setgroups": 116, "setresuid": 117, "setresgid": 119},
+    "aarch64": {"setresuid": 147, "setresgid": 149, "setgroups": 159},
+    "riscv64": {"setresuid": 147, "setresgid": 149, "setgroups": 159},
+}
+
+
+class Rights(NamedTuple):
+    """Whose rights."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+
+
+def rights_of(host: HostFS, pid: int, uid: int, gid: int) -> Rights:
+    """Of a process, with the groups it has now; uid and gid are those the kernel put on its datagrams."""
+    try:
+        text = host.read(f"proc/{pid}/status")
+    except OSError:
+        return Rights(uid, gid)
+    words = text.partition(b"\nGroups:")[2].partition(b"\n")[0].split()
+    return Rights(uid, gid, tuple(int(word) for word in words if word.isdigit()))
+
+
+def root_of(host: HostFS, pid: int, *, shared: bool) -> int:
+    """A descriptor of the root directory a process sees; with `shared` ours when it has ended. Raises Unavailable."""
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+    try:
+        return os.open(host.path(f"proc/{pid}/root"), flags)
+    except OSError:
+        if shared:
+            return os.open("/", flags)
+    raise Unavailable("the process has ended, and the filesystem it saw is gone with it")
+
+
+def shares_root(host: HostFS, pid: int) -> bool:
+    """Does a process see the same files as we do under the same names?"""
+    try:
+        return _view(host, "self") == _view(host, str(pid))
+    except OSError:
+        return False
+
+
+def _view(host: HostFS, who: str) -> tuple[int, int, int]:
+    root = os.stat(host.path(f"proc/{who}/root"))
+    return root.st_dev, root.st_ino, os.stat(host.path(f"proc/{who}/ns/mnt")).st_ino
+
+
+def with_rights(rights: Rights, work: Callable[[], T]) -> T:
+    """Do the work with somebody's rights; raises what it raises. Waits for it: never in the loop's thread."""
+    if os.geteuid() != 0 or rights.uid == 0:
+        return work()  # we have no others to give away, or they are root's
+    results: list[T] = []
+    failures: list[Exception] = []
+
+    def take_on() -> None:
+        try:
+            _become(rights)
+            results.append(work())
+        except Exception as error:  # noqa: BLE001 - raised again in the thread that waits
+            failures.append(error)
+
+    thread = threading.Thread(target=take_on, name="as-user")
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+    return results[0]
+
+
+def _become(rights: Rights) -> None:
+    """Change the credentials of this thread alone, groups first: afterwards it may not."""
+    import ctypes
+
+    numbers = _SYSCALLS.get(platform.machine())
+    if numbers is None:
+        raise Denied(f"files of other users cannot be looked at safely on {platform.machine()}")
+    libc = ctypes.CDLL(None, use_errno=True)
+    groups = (ctypes.c_uint32 * len(rights.groups))(*rights.groups)
+    uid, gid = ctypes.c_uint32(rights.uid), ctypes.c_uint32(rights.gid)
+    for name, arguments in (
+        ("setgroups", (ctypes.c_long(len(groups)), groups)),
+        ("setresgid", (gid, gid, gid)),
+        ("setresuid", (uid, uid, uid)),
+    ):
+        if libc.syscall(ctypes.c_long(numbers[name]), *arguments):
+            code = ctypes.get_errno()
+            raise ReadError(f"{name}: {os.strerror(code)}")
+
+
+def check_directory(root: int, path: str) -> None:
+    """Can files be made in a directory? Asked with the rights in force. Raises Unavailable with the reason."""
+    relative = path.lstrip("/") or "."
+    try:
+        # The truest question: a file without a name, gone when it is closed (open(2), O_TMPFILE).
+        os.close(os.open(relative, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=root))
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+            raise _refusal(path, error) from None
+        _check_access(root, path, relative)
+    folder = os.open(relative, os.O_PATH | os.O_CLOEXEC, dir_fd=root)
+    try:
+        space = os.statvfs(folder)
+    finally:
+        os.close(folder)
+    if space.f_bavail * space.f_frsize < 2**20:
+        raise Unavailable(f"{path}: less than 1 MiB is free there", hint="give another directory on the node")
+
+
+def _check_access(root: int, path: str, relative: str) -> None:
+    """For filesystems without O_TMPFILE: NFS, Lustre."""
+    try:
+        os.close(os.open(relative, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root))
+    except PermissionError:
+        pass  # a directory may be written to without being read
+    except OSError as error:
+        raise _refusal(path, error) from None
+    if not os.access(relative, os.W_OK | os.X_OK, dir_fd=root, effective_ids=True):
+        raise _refusal(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+
+
+def _refusal(path: str, error: OSError) -> Unavailable:
+    if error.errno == errno.ENOENT:
+        return Unavailable(f"{path} does not exist", hint="make it on every node, or give another with --directory")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return Denied(f"{path} cannot be written to by the process' user", hint="give another with --directory")
+    return Unavailable(f"{path}: {error.strerror}", hint="give another directory on the node with --directory")
