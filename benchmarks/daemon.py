@@ -32,7 +32,7 @@ def daemon(stack: ExitStack, *options: str) -> Iterator[tuple[int, int]]:
     """A daemon with its own state and ports: its pid and its HTTP port."""
     folder = stack.enter_context(tempfile.TemporaryDirectory())
     port = free_port()
-    command = [SONDE, "daemon", "--state", folder, "--period", "1s", "--log-file", f"{folder}/log"]
+    command = [SONDE, "daemon", "--state", folder, "--period", "1s", "--log-file", f"{folder}/log", "--no-tracing"]
     command += ["--rpc-address", f"127.0.0.1:{free_port()}", "--http-address", f"127.0.0.1:{port}", *options]
     yield stack.enter_context(running(command)).pid, port
 

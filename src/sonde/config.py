@@ -57,9 +57,11 @@ class ArchiveConfig(NamedTuple):
 
 
 class TracingConfig(NamedTuple):
-    enabled: bool = False  # answer training processes that ask for traces (KINETO_USE_DAEMON=1)
+    enabled: bool = True  # answer training processes that ask for traces (KINETO_USE_DAEMON=1)
     abstract: bool = True  # at the abstract socket that libkineto looks for; processes of this network namespace see it
     socket_dir: str = ""  # also at DIR/dynolog, for containers that mount DIR and set KINETO_IPC_SOCKET_DIR to it
+    roots: tuple[str, ...] = ()  # write traces below these only, else where the process' user may; first: the default
+    max_file_size: Size = Size(4 * 10**9)  # of a trace that is sent to whoever asked for it
 
 
 class CollectorConfig(NamedTuple):

@@ -121,6 +121,15 @@ def holder(host: HostFS, inode: int) -> Owner | None:
     return None
 
 
+def unix_owner(host: HostFS, name: str) -> Owner | None:
+    """Who is bound to a Unix socket's name, as /proc/net/unix writes it: its path, or @name, each NUL as @."""
+    for line in host.text("proc/net/unix").splitlines()[1:]:
+        words = line.split(None, 7)
+        if len(words) == 8 and words[7] == name:
+            return holder(host, int(words[6]))
+    return None
+
+
 def process_name(host: HostFS, pid: int) -> str:
     try:
         return host.text(f"proc/{pid}/comm")

@@ -77,7 +77,7 @@ def daemon(tmp_path: Path) -> Iterator[Callable[..., RunningDaemon]]:
         state.chmod(0o777)
         (state / "sonde.toml").write_text(config)
         command = [*wrapper, SONDE, "daemon", "--state", str(state), "--period", period, "--log-file", f"{state}/log"]
-        command += ["--rpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", *options]
+        command += ["--rpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--no-tracing", *options]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         running = RunningDaemon(process, state)
         started.append(running)

@@ -123,7 +123,17 @@ def test_a_port_that_is_taken_is_refused_naming_its_owner(tmp_path: Path) -> Non
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         ended = subprocess.run(
-            [SONDE, "daemon", "--state", str(tmp_path), "--rpc-address", f"127.0.0.1:{port}", "--http-address", ""],
+            [
+                SONDE,
+                "daemon",
+                "--state",
+                str(tmp_path),
+                "--rpc-address",
+                f"127.0.0.1:{port}",
+                "--http-address",
+                "",
+                "--no-tracing",
+            ],
             capture_output=True,
             text=True,
             timeout=20,
@@ -138,7 +148,7 @@ def test_a_second_daemon_on_the_same_directory_is_refused(daemon: Start) -> None
     running = daemon()
 
     second = subprocess.run(
-        [SONDE, "daemon", "--state", str(running.state), "--rpc-address", "", "--http-address", ""],
+        [SONDE, "daemon", "--state", str(running.state), "--rpc-address", "", "--http-address", "", "--no-tracing"],
         capture_output=True,
         text=True,
         timeout=20,
@@ -184,7 +194,18 @@ def test_a_normal_user_gets_everything_that_needs_no_privilege(public: Path) -> 
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     python = next(path for path in (os.path.realpath(sys.executable), "/usr/bin/python3") if usable(nobody, path))
     environ = {"PYTHONPATH": str(public / "package"), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [*nobody, python, "-m", "sonde", "daemon", "--state", f"{public}/state", "--period", "200ms"]
+    command = [
+        *nobody,
+        python,
+        "-m",
+        "sonde",
+        "daemon",
+        "--state",
+        f"{public}/state",
+        "--period",
+        "200ms",
+        "--no-tracing",
+    ]
     command += ["--rpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--log-file", f"{public}/log"]
     process = subprocess.Popen(command, env=environ)
     try:
@@ -247,7 +268,7 @@ def test_health_is_served_for_probes(daemon: Start) -> None:
 
 
 def test_the_live_view_shows_a_line_per_second_until_ctrl_c_and_ends_in_order(tmp_path: Path) -> None:
-    command = [SONDE, "daemon", "--state", str(tmp_path), "--period", "500ms", "--live"]
+    command = [SONDE, "daemon", "--state", str(tmp_path), "--period", "500ms", "--live", "--no-tracing"]
     command += ["--rpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"]
     master, terminal = os.openpty()
     # setsid --ctty makes the terminal the session's own, so that Ctrl-C reaches the whole foreground group.
@@ -284,7 +305,7 @@ def _read_until(master: int, enough: Callable[[str], bool], seconds: float) -> s
 @pytest.mark.parametrize("option", ["--rpc-address", "--http-address"])
 def test_an_address_that_others_can_reach_is_refused_unless_it_is_allowed(tmp_path: Path, option: str) -> None:
     # 192.0.2.1 is for documentation (RFC 5737): nobody has it, so that even when it is allowed nothing is opened.
-    command = [SONDE, "daemon", "--state", str(tmp_path), "--rpc-address", "", "--http-address", ""]
+    command = [SONDE, "daemon", "--state", str(tmp_path), "--rpc-address", "", "--http-address", "", "--no-tracing"]
     command += [option, "192.0.2.1:0"]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=20)
     allowed = subprocess.run([*command, "--insecure"], capture_output=True, text=True, timeout=20)
@@ -295,3 +316,17 @@ def test_an_address_that_others_can_reach_is_refused_unless_it_is_allowed(tmp_pa
     assert allowed.returncode == 3
     assert "cannot listen on 192.0.2.1:0" in allowed.stderr
     assert "without authentication" in allowed.stderr
+
+
+def test_a_second_daemon_that_would_answer_training_processes_is_refused_naming_the_first(
+    daemon: Start, tmp_path: Path
+) -> None:
+    first = daemon("--tracing", "--rpc-address", "", "--http-address", "", wrapper=["unshare", "-n"])
+    there = ["nsenter", f"--net=/proc/{first.process.pid}/ns/net"]
+    command = [SONDE, "daemon", "--state", str(tmp_path / "two"), "--rpc-address", "", "--http-address", ""]
+    second = subprocess.run([*there, *command], capture_output=True, text=True, timeout=20)
+
+    assert first.status()["addresses"]["ipc"] == "@dynolog"
+    assert second.returncode == 3
+    assert f"the socket @dynolog is already taken by sonde (pid {first.process.pid})" in second.stderr
+    assert "--no-tracing" in second.stderr

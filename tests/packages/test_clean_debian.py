@@ -40,7 +40,7 @@ def install(debian: Debian, package: Path) -> str:
 @contextmanager
 def running(debian: Debian, user: str = "") -> Iterator[dict[str, Any]]:
     """A daemon, and what `sonde status` says of it after a tick of every collector."""
-    process = subprocess.Popen(debian.command("sonde", "daemon", "--period", "500ms", user=user))
+    process = subprocess.Popen(debian.command("sonde", "daemon", "--period", "500ms", "--no-tracing", user=user))
     try:
         until = time.monotonic() + 30
         while not (status := ask(debian, user)):

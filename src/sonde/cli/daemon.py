@@ -40,7 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="default: info")
     parser.add_argument("--insecure", action="store_true", help="allow addresses that other machines can reach")
     parser.add_argument("--no-archive", action="store_true", help="keep nothing on disk")
-    parser.add_argument("--tracing", action="store_true", help="let training processes ask for traces")
+    parser.add_argument(
+        "--tracing",
+        action=argparse.BooleanOptionalAction,
+        help="let training processes ask for traces (default: as the configuration says, else yes)",
+    )
     parser.add_argument("--live", action="store_true", help="show a line per second until Ctrl-C")
 
 

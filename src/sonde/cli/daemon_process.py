@@ -25,7 +25,7 @@ class Process(NamedTuple):
     state: str | None
     changes: dict[str, object]  # of [daemon]
     archive: bool
-    tracing: bool = False
+    tracing: bool | None = None  # None: as the file says
     dialect: str = ""  # whose flags `words` are; then they are the configuration, and what stands above is not
     words: tuple[str, ...] = ()
 

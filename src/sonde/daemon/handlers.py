@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sonde.agent import wire
 from sonde.clock import NS, iso
@@ -25,6 +25,9 @@ from sonde.store.ring import Ring
 from sonde.tracing.on_demand import OnDemand, pause_profiling, resume_profiling
 from sonde.version import API, VERSION, describe
 
+if TYPE_CHECKING:
+    from sonde.tracing.functions import Tracing
+
 Reply = dict[str, Any]
 
 
@@ -38,6 +41,7 @@ class Subject(Protocol):
     started_ns: int
     addresses: dict[str, str]
 
+    def tracing(self) -> Tracing: ...
     @property
     def config_source(self) -> str: ...
     @property
@@ -55,7 +59,21 @@ def functions(daemon: Subject) -> dict[str, Entry]:
         "dcgmProfPause": Entry(pause_profiling),
         "dcgmProfResume": Entry(resume_profiling),
         "process.list": Entry(lambda request, peer: {"processes": [_process(one) for one in daemon.processes]}),
+        **_tracing(daemon.tracing),
         "metrics.snapshot": Entry(lambda request, peer: snapshot(daemon, request)),
+    }
+
+
+def _tracing(tracing: Callable[[], Tracing]) -> dict[str, Entry]:
+    """Those for traces; what they need is made with the first call."""
+    return {
+        "trace.check": Entry(lambda request, peer: tracing().check(request, peer), identifies=True, blocks=True),
+        "trace.start": Entry(lambda request, peer: tracing().start(request, peer), writes=True, blocks=True),
+        "trace.show": Entry(lambda request, peer: tracing().show(request, peer), identifies=True),
+        "trace.list": Entry(lambda request, peer: tracing().list(request, peer), identifies=True),
+        "trace.cancel": Entry(lambda request, peer: tracing().cancel(request, peer), writes=True),
+        "trace.fetch": Entry(lambda request, peer: tracing().fetch(request, peer), writes=True),
+        "trace.remove": Entry(lambda request, peer: tracing().remove(request, peer), writes=True, blocks=True),
     }
 
 

@@ -21,6 +21,10 @@ class Paths(NamedTuple):
         return os.path.join(self.runtime, "rpc.sock")
 
     @property
+    def traces(self) -> str:
+        return os.path.join(self.state, "traces.json")
+
+    @property
     def archive(self) -> str:
         return os.path.join(self.state, "archive.db")
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sonde import config as configuration
 from sonde.agent import wire
@@ -37,6 +39,9 @@ from sonde.sinks.prometheus import PrometheusSink
 from sonde.store.ring import Ring
 from sonde.version import describe
 
+if TYPE_CHECKING:
+    from sonde.tracing.functions import Tracing
+
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 60.0  # how often what was not available is tried again
@@ -58,6 +63,8 @@ class Daemon:
         self._loop = Loop()
         self._rpc: RpcServer | None = None
         self._ipc: Endpoint | None = None
+        self._tracing: Tracing | None = None
+        self._making = threading.Lock()
         self.processes = Processes(self._loop, self.host)
         self._http: Server | None = None
         self._pages = Pages(self._loop)
@@ -110,6 +117,24 @@ class Daemon:
         common, own = split(SinkConfig, PrometheusSink.Config, table, "sinks.prometheus")
         self._prometheus.configure(own)
         return [outlet_for("prometheus", self._prometheus, common)] if common.enabled else []
+
+    def tracing(self) -> Tracing:
+        """What answers for traces. Made with the first request: most daemons never get one."""
+        with self._making:  # whoever needs it first, in whichever thread
+            if self._tracing is None:
+                from sonde.tracing.functions import Tracing
+                from sonde.tracing.journal import Journal
+
+                self._tracing = Tracing(
+                    self._loop,
+                    self.host,
+                    self.processes,
+                    self.config.tracing,
+                    Journal(self._paths.traces),
+                    hostname=self.hostname,
+                    addresses=self._ipc.addresses if self._ipc is not None else (),
+                )
+            return self._tracing
 
     def _make_sink(self, name: str, cls: type, own: object) -> Sink:
         more = {"files": self.host} if getattr(cls, "reads_host", False) else {}
@@ -254,7 +279,7 @@ class Daemon:
 
     def _end(self) -> None:
         clean = self.assembly.stop(self.config.daemon.flush_deadline)
-        for server in (self._rpc, self._http, self._pages, self._ipc, self.processes):
+        for server in (self._rpc, self._http, self._pages, self._ipc, self._tracing, self.processes):
             if server is not None:
                 server.close()
         self._loop.close()
@@ -274,7 +299,7 @@ def _index(request: Request) -> Response:
 
 
 def config_from(
-    path: str | None, paths: Paths, changes: Mapping[str, object], *, archive: bool, tracing: bool = False
+    path: str | None, paths: Paths, changes: Mapping[str, object], *, archive: bool, tracing: bool | None = None
 ) -> Config:
     """The configuration file in force, with what the command line changes of [daemon], and switches off or on."""
     tree, source = configuration.read(path or paths.config) if path or os.path.exists(paths.config) else ({}, "")
@@ -282,6 +307,6 @@ def config_from(
     daemon = configuration.bind(DaemonConfig, {**configuration.table(tree, "daemon"), **changes}, "daemon")
     if not archive:
         config = config._replace(archive=config.archive._replace(enabled=False))
-    if tracing:
-        config = config._replace(tracing=config.tracing._replace(enabled=True))
+    if tracing is not None:
+        config = config._replace(tracing=config.tracing._replace(enabled=tracing))
     return config._replace(daemon=daemon)

@@ -21,7 +21,9 @@ from typing import NamedTuple
 
 from sonde.agent import wire
 from sonde.errors import Denied, Unavailable
+from sonde.hostfs import HostFS
 from sonde.loop import READ, Loop
+from sonde.netstat import unix_owner
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +77,7 @@ class Endpoint:
                 os.chmod(address, _MODE)
         except OSError as error:
             sock.close()
-            raise _refusal(name, error) from None
+            raise _refusal(address, error) from None
         self._sockets.append((sock, name))
         self._loop.register(sock, READ, lambda _events: self._drain(sock))
 
@@ -152,11 +154,13 @@ def _remove_dead(address: bytes) -> None:
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
-def _refusal(name: str, error: OSError) -> Unavailable:
+def _refusal(address: bytes, error: OSError) -> Unavailable:
+    name = shown(address)
     if error.errno == errno.EADDRINUSE:
+        owner = unix_owner(HostFS(), os.fsdecode(address).replace("\0", "@"))
         return Unavailable(
-            f"the socket {name} is already taken by another daemon",
-            hint="stop the dynolog or sonde that listens there (ss -xlp), or switch this one's IPC off",
+            f"the socket {name} is already taken by {owner or 'a process this user cannot see'}",
+            hint="stop that dynolog or sonde, or start this one with --no-tracing (tracing.enabled = false)",
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return Denied(f"this user may not listen at {name}")

@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 from sonde.agent import wire
 from sonde.errors import ParseError
@@ -39,13 +40,17 @@ class Process:
         "first_ns",
         "gid",
         "gpu",
+        "identified_ns",
+        "identity",
         "kinds",
         "names",
         "offer",
         "pid",
         "pidfd",
+        "poll_ns",
         "polled_ns",
         "polls",
+        "session",
         "slurm_id",
         "started",
         "uid",
@@ -64,8 +69,12 @@ class Process:
         self.first_ns = now_ns  # monotonic
         self.polled_ns = now_ns  # monotonic
         self.polls = 0
+        self.poll_ns = 0  # between its last two polls; 0: not known
         self.pidfd = -1
         self.offer: Offer | None = None  # waits for the next poll
+        self.session = ""  # the trace of ours that it is in
+        self.identity: Any = None  # a tracing.identity.Identity, made on first need: this layer only keeps it
+        self.identified_ns = 0  # monotonic
 
     @property
     def key(self) -> Key:
@@ -92,7 +101,7 @@ class Processes:
         self._loop = loop
         self._host = host
         self._arrived = arrived
-        self._departed = departed
+        self.departed = departed
         self._clock = clock
         self._table: dict[Key, Process] = {}
         self._sweep: Timer | None = None
@@ -123,10 +132,15 @@ class Processes:
                 return _NOTHING
         elif process.names != request.pids or process.slurm_id != request.job_id:
             process.names, process.slurm_id = request.pids, request.job_id  # it was reparented, or told us less before
-        process.polled_ns = self._clock()
+        now = self._clock()
+        if process.address != sender.address:
+            # Another program in the same process (execve(2)).
+            process.address, process.first_ns, process.identity = sender.address, now, None
+        elif process.polls:
+            process.poll_ns = now - process.polled_ns
+        process.polled_ns = now
         process.polls += 1
         process.kinds = request.kinds
-        process.address = sender.address
         offer = process.offer
         if offer is None or not request.kinds & wire.ACTIVITIES:
             return _NOTHING
@@ -188,8 +202,8 @@ class Processes:
         if self._table.pop(process.key, None) is None:
             return
         self._let_go(process)
-        if self._departed is not None:
-            self._departed(process)
+        if self.departed is not None:
+            self.departed(process)
 
     def _let_go(self, process: Process) -> None:
         if process.pidfd >= 0:

@@ -1,9 +1,9 @@
 """Which processes of this host belong to which job, step and rank, from /proc/PID/{cgroup,environ,stat}.
 
 A scan looks only at processes that are new since the last one, forks nothing and keeps of an environment only what the
-schedulers ask for. The cgroup comes first: everyone may read it, and a user cannot set it. An environment that may not
-be read is counted as denied. Where the batch system goes by sessions, a process that says nothing of a job belongs to
-the one that has its session.
+schedulers ask for. What one process tells of its job is the rule of membership.py. An environment that may not be read
+is counted as denied. Where the batch system goes by sessions, a process that says nothing of a job belongs to the one
+that has its session.
 """
 
 from __future__ import annotations
@@ -16,24 +16,12 @@ from sonde.errors import ParseError
 from sonde.hostfs import HostFS
 from sonde.procstat import parse_stat
 from sonde.schedulers import cgroupfs, hostlist
-from sonde.schedulers.job import (
-    NO_RANK,
-    RANK_MARKS,
-    Environ,
-    Job,
-    JobId,
-    Rank,
-    ReadsFiles,
-    Scheduler,
-    parse_environ,
-    rank_from_environ,
-)
+from sonde.schedulers.job import NO_RANK, Job, JobId, Rank, Scheduler
+from sonde.schedulers.membership import Membership, Sight
 from sonde.schedulers.pids import PidTable
 
 _AT_ONCE = 500  # new processes looked at in one scan: at 40 µs each this keeps the other collectors punctual
-_REMEMBERED = 10_000  # cgroup paths whose meaning is kept
 _NOBODY = JobId("", "")
-_NOT_A_RANK = ("batch", "extern", "interactive")
 # The batch system's own helpers sit in a job's cgroup under a system account: oarexec as oar, slurmstepd as root.
 # Accounts of people begin here (login.defs(5), UID_MIN).
 _FIRST_USER = 1000
@@ -97,28 +85,18 @@ class Discovery:
 
     def __init__(self, host: HostFS, schedulers: Sequence[Scheduler]) -> None:
         self._host = host
-        self._schedulers = tuple(schedulers)
-        self._order = [scheduler.name for scheduler in schedulers]
-        self._file_readers: dict[str, ReadsFiles] = {
-            scheduler.name: scheduler  # type: ignore[misc]
-            for scheduler in schedulers
-            if hasattr(scheduler, "job_from_files")
-        }
-        self._marks = tuple(mark for scheduler in schedulers for mark in scheduler.environ_marks)
+        self._membership = Membership(host, schedulers, adopted=self._adopt)
         self.mounts = cgroupfs.mounts(host)
         patterns = [pattern for scheduler in schedulers for pattern in scheduler.cgroup_parents]
         self._watch = cgroupfs.Watch(host, self.mounts, patterns)
         self._pids = PidTable(host)
-        self._paths: dict[str, Job | None] = {}
         self._second_look: set[int] = set()
         self._denied: set[int] = set()
         self._unfinished = False
         self._changed = False
-        self._by_session = {scheduler.name for scheduler in schedulers if scheduler.by_session}
         self._node_files = {scheduler.name: scheduler.node_files for scheduler in schedulers}
         self._sessions: dict[int, JobId] = {}
         self._owners: dict[int, JobId] = {}
-        self._wholes: dict[JobId, Job] = {}  # by the key of a part, the job somebody said it is a part of
         self.jobs: dict[JobId, Found] = {}
 
     @property
@@ -182,64 +160,29 @@ class Discovery:
             return False
 
     def _file(self, pid: int) -> bool:
-        pairs = cgroupfs.parse_membership(self._host.read(f"proc/{pid}/cgroup"))
-        inside = [(name, path, job) for name, path in pairs if (job := self._job_of_path(path)) is not None]
-        environ = self._environ(pid, wanted=bool(inside))
-        job = _deepest([job for _, _, job in inside])
-        told = self._job_of_environ(environ)
-        if job is None or (told is not None and self._outranks(told, job)):
-            job, inside = told, []
-        else:
-            job = self._joined(pid, job, told)
+        sight = self._membership.look(pid)
+        job = sight.job
+        if sight.hidden and not sight.inside:
+            self._denied.add(pid)
+            self._changed = True
         if job is None and self._sessions:
             job = self._job_of_session(pid)
         if job is None:
             return False
-        self._add(pid, job, environ, inside)
+        self._add(pid, job, sight)
         return True
 
-    def _outranks(self, told: Job, job: Job) -> bool:
-        """A batch system that runs in pods: its job is what the user knows, the pod is only where slurmd runs.
-
-        Elsewhere the cgroup is believed: a user can set a variable, but not that.
-        """
-        return bool(job.part) and self._order.index(told.id.scheduler) < self._order.index(job.id.scheduler)
-
-    def _joined(self, pid: int, job: Job, told: Job | None) -> Job:
-        """What the cgroup says, completed by the environment and by files, if they speak of the same job."""
-        reader = self._file_readers.get(job.id.scheduler)
-        filed = reader.job_from_files(self._host, pid, job) if reader is not None else None
-        part = job.key
-        for more in (filed, told):
-            if more is None or more.id.scheduler != job.id.scheduler:
-                continue
-            if more.key == job.key or not more.raw_id:
-                job = job.completed(more)
-            elif job.part and more.part in ("", job.part) and part not in self._wholes:
-                self._adopt(part, _whole(more, job))
-        whole = self._wholes.get(part)
-        if whole is None:
-            return job
-        step = next((more.step for more in (told, filed) if more is not None and more.step), "")
-        return whole._replace(part=job.part, cgroup=job.cgroup, step=step, uid=job.uid)
-
     def _adopt(self, part: JobId, whole: Job) -> None:
-        """From now on, whoever is in this part belongs to the whole; so do those already found in it."""
-        if len(self._wholes) >= _REMEMBERED:
-            self._wholes.clear()
-        self._wholes[part] = whole
+        """Those already found in a part belong to the whole as well."""
         orphan = self.jobs.pop(part, None)
         if orphan is not None:
             found = self.jobs.setdefault(whole.key, Found(whole))
             found.take_in(orphan)
             self._owners |= dict.fromkeys(orphan.processes, whole.key)
 
-    def _add(self, pid: int, job: Job, environ: Environ, inside: list[tuple[str, str, Job]]) -> None:
+    def _add(self, pid: int, job: Job, sight: Sight) -> None:
         session, start = parse_stat(self._host.read(f"proc/{pid}/stat"))
-        if job.step in _NOT_A_RANK:
-            # Slurm sets SLURM_PROCID=0 in a batch script too. A RANK that torchrun set there counts.
-            environ = {name: value for name, value in environ.items() if not name.startswith("SLURM_")}
-        process = Process(pid, start, job.step, job.task, rank_from_environ(environ))
+        process = Process(pid, start, job.step, job.task, sight.rank)
         found = self.jobs.get(job.key)
         if found is None:
             found = self.jobs[job.key] = Found(self._with_nodes(job))
@@ -247,13 +190,13 @@ class Discovery:
             found.job = found.job.completed(job)
         if not found.uid_told:
             self._note_uid(found, job.uid, pid)
-        if job.id.scheduler in self._by_session:
+        if job.id.scheduler in self._membership.by_session:
             self._note_session(session, pid, job.key)
         found.processes[pid] = process
         self._owners[pid] = job.key
         self._denied.discard(pid)
         self._changed = True
-        for name, path, owner in inside:
+        for name, path, owner in sight.inside:
             found.place(name, owner.cgroup, job.part)
             if name == "memory":
                 found.leaves.add(path)
@@ -307,46 +250,3 @@ class Discovery:
         except OSError:
             return None
         return int(words[0]) if words and words[0].isdigit() else None
-
-    def _job_of_path(self, path: str) -> Job | None:
-        try:
-            return self._paths[path]
-        except KeyError:
-            pass
-        if len(self._paths) >= _REMEMBERED:
-            self._paths.clear()
-        jobs = (scheduler.job_from_cgroup(path) for scheduler in self._schedulers)
-        job = self._paths[path] = next((job for job in jobs if job is not None), None)
-        return job
-
-    def _environ(self, pid: int, *, wanted: bool) -> Environ:
-        if not self._marks:
-            return {}  # nobody asks for any
-        try:
-            data = self._host.read(f"proc/{pid}/environ")
-        except PermissionError:
-            if not wanted:
-                self._denied.add(pid)
-                self._changed = True
-            return {}
-        marks = self._marks + RANK_MARKS if wanted else self._marks
-        return parse_environ(data) if any(mark in data for mark in marks) else {}
-
-    def _job_of_environ(self, environ: Environ) -> Job | None:
-        if not environ:
-            return None
-        jobs = (scheduler.job_from_environ(environ) for scheduler in self._schedulers)
-        return next((job for job in jobs if job is not None), None)
-
-
-def _deepest(jobs: list[Job]) -> Job | None:
-    """Slurm's freezer ends at the step where its memory hierarchy goes down to the task."""
-    return max(jobs, key=lambda job: (bool(job.step), bool(job.task)), default=None)
-
-
-def _whole(told: Job, part: Job) -> Job:
-    """The job that a process says its part belongs to. Its name is unique within an account only, a namespace; which
-    one that is, files of the host tell rather than the process."""
-    if part.account and told.account != part.account:
-        told = told._replace(account=part.account, raw_id=f"{part.account}/{told.id.text}")
-    return told._replace(part="", cgroup="", step="", task="")

@@ -134,12 +134,17 @@ def rank_from_environ(environ: Environ) -> Rank:
     return Rank(_first(environ, GLOBAL_RANK), _first(environ, LOCAL_RANK), _first(environ, WORLD_SIZE))
 
 
+def rank_variable(environ: Environ) -> str:
+    """The variable the global rank is taken from: below `srun torchrun`, the launcher has SLURM_PROCID and no RANK."""
+    return next((name for name in GLOBAL_RANK if _is_number(environ.get(name, ""))), "")
+
+
 def _first(environ: Environ, names: Sequence[str]) -> int | None:
-    for name in names:
-        text = environ.get(name, "")
-        if text.isascii() and text.isdigit() and len(text) < 10:
-            return int(text)
-    return None
+    return next((int(environ[name]) for name in names if _is_number(environ.get(name, ""))), None)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def parse_environ(data: bytes) -> dict[str, str]:

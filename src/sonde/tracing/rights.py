@@ -1,30 +1,24 @@
 """Look at files with the rights of a process: its user, group and groups, below its own root directory.
 
-In the kernel credentials are a thread's (credentials(7)); only the C library makes them the same for all. So a thread of
-its own takes on what /proc/PID/status says of the process, does the work and ends. What a link leads to is then the kernel's matter: nowhere its owner could not go. Files are found below
-/proc/PID/root, as the process sees them, also one in a container.
+In the kernel credentials are a thread's (credentials(7)); only the C library makes them the same for all. So a thread
+of its own takes on what /proc/PID/status says of the process, does the work and ends. What a link leads to is then the
+kernel's matter: nowhere its owner could not go. Files are found below /proc/PID/root, as the process sees them, also
+one in a container.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import platform
 import threading
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from sonde.errors import Denied, ReadError, Unavailable
+from sonde.errors import Denied, ParseError, Unavailable
 from sonde.hostfs import HostFS
+from sonde.procstat import parse_stat
 
 T = TypeVar("T")
-
-# arch/x86/entry/syscalls/syscall_64.tbl; include/uapi/asm-generic/unistd.h for arm64 and riscv64
-_SYSCALLS = {
-    "x86_64": {"setgroups": 116, "setresuid": 117, "setresgid": 119},
-    "aarch64": {"setresuid": 147, "setresgid": 149, "setgroups": 159},
-    "riscv64": {"setresuid": 147, "setresgid": 149, "setgroups": 159},
-}
 
 
 class Rights(NamedTuple):
@@ -36,13 +30,21 @@ class Rights(NamedTuple):
 
 
 def rights_of(host: HostFS, pid: int, uid: int, gid: int) -> Rights:
-    """Of a process, with the groups it has now; uid and gid are those the kernel put on its datagrams."""
+    """Of a process, with the groups it has now; uid and gid are those the kernel put on its datagrams. 0: ended."""
     try:
         text = host.read(f"proc/{pid}/status")
     except OSError:
         return Rights(uid, gid)
     words = text.partition(b"\nGroups:")[2].partition(b"\n")[0].split()
     return Rights(uid, gid, tuple(int(word) for word in words if word.isdigit()))
+
+
+def is_running(host: HostFS, pid: int, started: int) -> bool:
+    """Is it still the process that began at this tick, and not another with its number?"""
+    try:
+        return parse_stat(host.read(f"proc/{pid}/stat"))[1] == started
+    except (OSError, ParseError):
+        return False
 
 
 def root_of(host: HostFS, pid: int, *, shared: bool) -> int:
@@ -73,42 +75,24 @@ def with_rights(rights: Rights, work: Callable[[], T]) -> T:
     """Do the work with somebody's rights; raises what it raises. Waits for it: never in the loop's thread."""
     if os.geteuid() != 0 or rights.uid == 0:
         return work()  # we have no others to give away, or they are root's
+    from sonde.native.credentials import take_on  # brings ctypes
+
     results: list[T] = []
     failures: list[Exception] = []
 
-    def take_on() -> None:
+    def run() -> None:
         try:
-            _become(rights)
+            take_on(rights.uid, rights.gid, rights.groups)
             results.append(work())
         except Exception as error:  # noqa: BLE001 - raised again in the thread that waits
             failures.append(error)
 
-    thread = threading.Thread(target=take_on, name="as-user")
+    thread = threading.Thread(target=run, name="as-user")
     thread.start()
     thread.join()
     if failures:
         raise failures[0]
     return results[0]
-
-
-def _become(rights: Rights) -> None:
-    """Change the credentials of this thread alone, groups first: afterwards it may not."""
-    import ctypes
-
-    numbers = _SYSCALLS.get(platform.machine())
-    if numbers is None:
-        raise Denied(f"files of other users cannot be looked at safely on {platform.machine()}")
-    libc = ctypes.CDLL(None, use_errno=True)
-    groups = (ctypes.c_uint32 * len(rights.groups))(*rights.groups)
-    uid, gid = ctypes.c_uint32(rights.uid), ctypes.c_uint32(rights.gid)
-    for name, arguments in (
-        ("setgroups", (ctypes.c_long(len(groups)), groups)),
-        ("setresgid", (gid, gid, gid)),
-        ("setresuid", (uid, uid, uid)),
-    ):
-        if libc.syscall(ctypes.c_long(numbers[name]), *arguments):
-            code = ctypes.get_errno()
-            raise ReadError(f"{name}: {os.strerror(code)}")
 
 
 def check_directory(root: int, path: str) -> None:

@@ -24,10 +24,13 @@ log = logging.getLogger(__name__)
 _PERIOD = 0.05  # seconds
 
 
+Key = tuple[str, int]  # a session, and the process by its own name for itself
+
+
 class Wanted(NamedTuple):
     """A file somebody is expected to write."""
 
-    key: object
+    key: Key
     pid: int
     uid: int
     path: str
@@ -49,11 +52,11 @@ NOTHING = Seen()
 class Watch:
     """Tells the loop what has changed, through `changed(key, seen)`. All methods belong to the loop's thread."""
 
-    def __init__(self, loop: Loop, host: HostFS, changed: Callable[[object, Seen], None]) -> None:
+    def __init__(self, loop: Loop, host: HostFS, changed: Callable[[Key, Seen], None]) -> None:
         self._loop = loop
         self._host = host
         self._changed = changed
-        self._wanted: dict[object, Wanted] = {}
+        self._wanted: dict[Key, Wanted] = {}
         self._snapshot: tuple[Wanted, ...] = ()
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
@@ -66,7 +69,7 @@ class Watch:
             self._thread = threading.Thread(target=self._run, args=(self._stop,), name="trace-files", daemon=True)
             self._thread.start()
 
-    def remove(self, key: object) -> None:
+    def remove(self, key: Key) -> None:
         self._wanted.pop(key, None)
         self._snapshot = tuple(self._wanted.values())
         if not self._wanted:
@@ -77,7 +80,7 @@ class Watch:
         self._thread = None
 
     def _run(self, stop: threading.Event) -> None:
-        before: dict[object, Seen] = {}
+        before: dict[Key, Seen] = {}
         while not stop.wait(_PERIOD):
             for wanted in self._snapshot:
                 known = before.get(wanted.key, NOTHING)
@@ -88,7 +91,7 @@ class Watch:
                     before[wanted.key] = seen
                     self._report(wanted.key, seen)
 
-    def _report(self, key: object, seen: Seen) -> None:
+    def _report(self, key: Key, seen: Seen) -> None:
         self._loop.post(lambda: self._changed(key, seen) if key in self._wanted else None)
 
 
