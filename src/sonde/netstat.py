@@ -103,12 +103,23 @@ def peer_row(host: HostFS, server: tuple[str, int], client: tuple[str, int]) -> 
 
 def listener(host: HostFS, address: str, port: int) -> Owner | None:
     """The process that listens on a port, on this address or on all of them; None when it cannot be seen."""
+    row = _listening(host, address, port)
+    return None if row is None else holder(host, row.inode)
+
+
+def listening_uid(host: HostFS, address: str, port: int) -> int | None:
+    """The user who listens on a port; None when nobody does. Everyone may ask this of everybody."""
+    row = _listening(host, address, port)
+    return None if row is None else row.uid
+
+
+def _listening(host: HostFS, address: str, port: int) -> Row | None:
     anywhere = (("proc/net/tcp", _v4("0.0.0.0", port)), ("proc/net/tcp6", _v6("::", port)))
     exact = [(name, local) for name, local, _ in _spellings((address, port), (address, port))]
     for name, local in (*exact, *anywhere):
         row = row_of(_table(host, name), local, b"", _LISTEN)
         if row is not None:
-            return holder(host, row.inode)
+            return row
     return None
 
 

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from sonde.daemon.paths import default_paths
+from sonde.errors import SondeError, Unavailable
 from sonde.rpc import client
 
 DEFAULT_PORT = 1778  # dynolog's
@@ -26,6 +27,28 @@ def address_of(args: argparse.Namespace) -> str:
         return named if named.startswith("unix:") or _has_port(named) else f"{named}:{DEFAULT_PORT}"
     socket_path = default_paths().rpc_socket
     return f"unix:{socket_path}" if os.path.exists(socket_path) else f"127.0.0.1:{DEFAULT_PORT}"
+
+
+def daemons_of(args: argparse.Namespace) -> list[str]:
+    """The daemons that know processes: the one that is named, else this node's and those of the user's `sonde run`."""
+    node = address_of(args)
+    if args.host or os.environ.get("SONDE_DAEMON"):
+        return [node]
+    from sonde.daemon import runs
+
+    private = runs.living()
+    # Without a daemon of the node the private ones are all there is to ask; without any, its absence is the message.
+    return [node, *private] if not private or _listens(node) else private
+
+
+def _listens(address: str) -> bool:
+    try:
+        client.call(address, "getStatus", timeout=2.0)
+    except Unavailable:
+        return False
+    except SondeError:
+        return True  # it is there, and what is wrong with it shall be said
+    return True
 
 
 def _has_port(named: str) -> bool:

@@ -28,6 +28,8 @@ class Process(NamedTuple):
     tracing: bool | None = None  # None: as the file says
     dialect: str = ""  # whose flags `words` are; then they are the configuration, and what stands above is not
     words: tuple[str, ...] = ()
+    companion: tuple[int, int] | None = None  # of a private daemon: the process it ends with, then removing `state`
+    ready: int = -1  # a descriptor that gets a byte when it serves
 
 
 # A dialect whose flags make a configuration: the module with its `configuration(words) -> Config`.
@@ -36,11 +38,7 @@ DIALECTS = {"dynolog": "sonde.dialects.dynolog.flags"}
 
 def become(process: Process) -> int:
     """Replace this process by the daemon's; where that is not possible, be it as it is."""
-    command = [sys.executable, "-S", "-X", "no_debug_ranges", "-m", __name__, json.dumps(process._asdict())]
-    # -S leaves out site-packages; what this interpreter can import, the daemon can too.
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    # A thread of ours allocates little: arenas of their own would only spread it over more pages.
-    environ.setdefault("MALLOC_ARENA_MAX", "1")
+    command, environ = invocation(process)
     sys.stdout.flush()
     try:
         os.execve(sys.executable, command, environ)  # noqa: S606 - ourselves
@@ -48,7 +46,19 @@ def become(process: Process) -> int:
         return run(process)  # the interpreter may not be started a second time: rights were dropped since
 
 
+def invocation(process: Process) -> tuple[list[str], dict[str, str]]:
+    """The words and the environment of the daemon's process."""
+    command = [sys.executable, "-S", "-X", "no_debug_ranges", "-m", __name__, json.dumps(process._asdict())]
+    # -S leaves out site-packages; what this interpreter can import, the daemon can too.
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path if path)}
+    # A thread of ours allocates little: arenas of their own would only spread it over more pages.
+    environ.setdefault("MALLOC_ARENA_MAX", "1")
+    return command, environ
+
+
 def run(process: Process) -> int:
+    from sonde.daemon import runs
+    from sonde.daemon.companion import Companion
     from sonde.daemon.service import Daemon, config_from
 
     paths = paths_in(process.state) if process.state else default_paths()
@@ -64,7 +74,21 @@ def run(process: Process) -> int:
         check_root(config)
     except ConfigError as error:
         raise ConfigError(f"{config.source}: {error}", hint=error.hint) from None
-    return Daemon(config, paths, reload=configuration).run()
+    if process.companion is None:
+        return Daemon(config, paths, reload=configuration).run()
+    daemon = Daemon(config, paths, reload=configuration, companion=Companion(*process.companion))
+    code = daemon.run(ready=lambda _: _announce(process.ready))
+    runs.remove(paths.state)
+    return code
+
+
+def _announce(descriptor: int) -> None:
+    """Whoever started us may go on."""
+    try:
+        os.write(descriptor, b"1")
+        os.close(descriptor)
+    except OSError:
+        pass  # it has been killed meanwhile, and that we see elsewhere
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "daemon": ("sonde.cli.daemon", "watch this node: collect, serve /metrics, keep the archive"),
     "status": ("sonde.cli.status", "what the daemon collects, where it sends it, and what fails"),
     "watch": ("sonde.cli.watch", "a line per second: CPU, memory, disk, network, jobs"),
+    "run": ("sonde.cli.run", "run a command so that its PyTorch processes can be traced at any time"),
     "processes": ("sonde.cli.processes", "the training processes that can be asked for a trace"),
     "metrics": ("sonde.cli.metrics", "the newest value of every metric, or of those that match"),
     "query": ("sonde.cli.query", "ranges, rates and sparklines from the archive or a Prometheus server"),

@@ -13,8 +13,9 @@ import json
 import pwd
 from typing import Any
 
-from sonde.cli.connection import add_connection, call
+from sonde.cli.connection import add_connection, daemons_of
 from sonde.cli.terminal import table
+from sonde.rpc.client import call
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,14 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = call(args, "process.list")["processes"]
+    found = [process for address in daemons_of(args) for process in call(address, "process.list")["processes"]]
     if args.json:
         print(json.dumps(found, indent=2))
     elif found:
         header = ("pid", "user", "job", "last poll", "polls", "state")
         print(table([_row(process) for process in found], header=header, right=(0, 3, 4)))
     else:
-        print("no process has registered: start it with KINETO_USE_DAEMON=1, and the daemon with --tracing")
+        print("no process has registered: start it with `sonde run -- COMMAND`")
     return 0
 
 

@@ -19,7 +19,9 @@ from sonde import config as configuration
 from sonde.agent import wire
 from sonde.clock import SystemClock
 from sonde.config import ArchiveConfig, Config, DaemonConfig, SinkConfig, TracingConfig, split
+from sonde.daemon import companion as companions
 from sonde.daemon import logs
+from sonde.daemon.companion import Companion
 from sonde.daemon.handlers import functions
 from sonde.daemon.interpreter import tune_interpreter
 from sonde.daemon.pages import Pages, check_address
@@ -49,12 +51,15 @@ _FIXED = ("rpc_address", "http_address", "root", "host", "log_file")  # of [daem
 
 
 class Daemon:
-    """One running daemon. `run` returns the exit code."""
+    """One running daemon. `run` returns the exit code. With a companion, it ends when that process does."""
 
-    def __init__(self, config: Config, paths: Paths, *, reload: Callable[[], Config]) -> None:
+    def __init__(
+        self, config: Config, paths: Paths, *, reload: Callable[[], Config], companion: Companion | None = None
+    ) -> None:
         self.config = config
         self._paths = paths
         self._reload = reload
+        self._companion = companion
         self.host = HostFS(config.daemon.root)
         self.hostname = config.daemon.host or os.uname().nodename
         self.started_ns = time.monotonic_ns()
@@ -222,6 +227,10 @@ class Daemon:
         return Response(503 if late else 200, text.encode())
 
     def _take_signals(self) -> None:
+        if self._companion is not None:
+            companions.follow(self._loop, self.host, self._companion, self._stop)
+            companions.ignore_signals()
+            return
         signal.signal(signal.SIGTERM, lambda *_: self._loop.post(self._stop))
         signal.signal(signal.SIGINT, lambda *_: self._loop.post(self._stop))
         signal.signal(signal.SIGHUP, lambda *_: self._loop.post(self._hang_up))
