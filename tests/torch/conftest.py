@@ -85,12 +85,20 @@ def tracing_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
     """Start a daemon with `--tracing` and further options; it has answered when this returns.
 
     `tracing` is more text of its section [tracing], `config` of its file; its processes poll every `poll_seconds`.
+    With `state` and `ipc` of an earlier one it is that daemon, started again.
     """
     started: list[TracingDaemon] = []
 
-    def start(*options: str, tracing: str = "", config: str = "", poll_seconds: int = 1) -> TracingDaemon:
-        state = tmp_path_factory.mktemp("state")
-        ipc = Ipc(tmp_path_factory.mktemp("ipc"), poll_seconds)
+    def start(
+        *options: str,
+        tracing: str = "",
+        config: str = "",
+        poll_seconds: int = 1,
+        state: Path | None = None,
+        ipc: Ipc | None = None,
+    ) -> TracingDaemon:
+        state = state or tmp_path_factory.mktemp("state")
+        ipc = ipc or Ipc(tmp_path_factory.mktemp("ipc"), poll_seconds)
         (state / "sonde.toml").write_text(
             f'{config}\n[tracing]\nabstract = false\nsocket_dir = "{ipc.folder}"\n{tracing}\n'
         )
