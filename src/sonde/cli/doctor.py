@@ -1,7 +1,10 @@
 """What works on this host, what does not, why, and what would enable it.
 
-Every collector is tried here and now, without a daemon. Exit code 0 when the daemon can do its work here, 1 when
-something it needs is broken.
+  sonde doctor                every collector, tried here and now, without a daemon
+  sonde doctor trace [PID]    what keeps a process, or any of yours, from being traced
+
+Exit code 0 when the daemon can do its work here, 1 when something it needs is broken. For trace: 0 when it can be
+traced, 1 when not, 3 when no daemon answers; then /proc alone is looked at.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from sonde.cli import doctor_trace
 from sonde.cli.connection import add_connection, address_of, call
 from sonde.cli.terminal import paint
 from sonde.config import Config, load
@@ -38,9 +42,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
     parser.add_argument("--root", default="/", metavar="DIR", help="where the host's /proc and /sys are found")
     parser.add_argument("--json", action="store_true", help="print a list of findings")
+    verbs = parser.add_subparsers(dest="verb", metavar="trace")
+    trace = verbs.add_parser("trace", help="what keeps a process from being traced", description=doctor_trace.__doc__)
+    doctor_trace.add_arguments(trace)
+    for action in trace._actions:
+        action.default = (
+            argparse.SUPPRESS if action.option_strings else action.default
+        )  # given before the verb, it holds
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.verb == "trace":
+        return doctor_trace.run(args)
     if not os.path.isdir(os.path.join(args.root, "proc")):
         raise Unavailable(flaw_of_root(args.root), hint=ROOT_HINT)
     findings = [*check_host(args), *check_collectors(HostFS(args.root))]

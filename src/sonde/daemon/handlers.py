@@ -1,7 +1,7 @@
 """The functions a daemon answers: dynolog's by their names and replies, ours as `area.verb`.
 
-Each takes the request's object and who asks, and returns the reply's object. They run in the loop's thread and only
-read: plain numbers of runners and outlets, the newest frames of the ring.
+Each takes the request's object and who asks, and returns the reply's object. They only read:
+plain numbers of runners and outlets, the newest frames of the ring; in the loop's thread, but for those that block.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sonde.agent import wire
 from sonde.clock import NS, iso
 from sonde.errors import RpcError
-from sonde.ipc.processes import Process, Processes
+from sonde.hostfs import HostFS
+from sonde.ipc.processes import Processes
 from sonde.model import Frame, Gap, Histogram, Value
 from sonde.pipeline.assembly import Assembly
 from sonde.pipeline.outlet import Outlet
 from sonde.pipeline.runner import Runner
 from sonde.pipeline.selection import Selection
+from sonde.rpc.peer import Peer
 from sonde.rpc.server import Entry
 from sonde.store.ring import Ring
 from sonde.tracing.on_demand import OnDemand, pause_profiling, resume_profiling
@@ -37,6 +38,7 @@ class Subject(Protocol):
     assembly: Assembly
     ring: Ring
     processes: Processes
+    host: HostFS
     hostname: str
     started_ns: int
     addresses: dict[str, str]
@@ -44,6 +46,8 @@ class Subject(Protocol):
     def tracing(self) -> Tracing: ...
     @property
     def config_source(self) -> str: ...
+    @property
+    def ipc_addresses(self) -> list[str]: ...
     @property
     def archive_path(self) -> str | None: ...
 
@@ -58,7 +62,10 @@ def functions(daemon: Subject) -> dict[str, Entry]:
         "setKinetOnDemandRequest": Entry(OnDemand(daemon.processes).request, writes=True),
         "dcgmProfPause": Entry(pause_profiling),
         "dcgmProfResume": Entry(resume_profiling),
-        "process.list": Entry(lambda request, peer: {"processes": [_process(one) for one in daemon.processes]}),
+        "process.list": Entry(lambda request, peer: process_list(daemon, peer), identifies=True, blocks=True),
+        "process.explain": Entry(
+            lambda request, peer: process_explain(daemon, request, peer), identifies=True, blocks=True
+        ),
         **_tracing(daemon.tracing),
         "metrics.snapshot": Entry(lambda request, peer: snapshot(daemon, request)),
     }
@@ -100,18 +107,23 @@ def status(daemon: Subject) -> Reply:
     }
 
 
-def _process(process: Process) -> Reply:
-    """A process that asks for work. `accepts` is false while a profiler runs in it."""
-    return {
-        "pid": process.pid or None,
-        "uid": process.uid,
-        "own_pid": process.own_name,
-        "job_id": process.slurm_id or None,
-        "polls": process.polls,
-        "polled_seconds_ago": (time.monotonic_ns() - process.polled_ns) / NS,
-        "accepts": bool(process.kinds & wire.ACTIVITIES),
-        "waiting": process.offer is not None,
-    }
+def process_list(daemon: Subject, peer: Peer) -> Reply:
+    """The processes that ask for work, and where they may."""
+    from sonde.tracing.listing import listed
+
+    processes = listed(daemon.processes, daemon.host, peer)
+    return {"host": daemon.hostname, "ipc": daemon.ipc_addresses, "processes": processes}
+
+
+def process_explain(daemon: Subject, request: Reply, peer: Peer) -> Reply:
+    """Whether one process can be traced by this caller, and what is in the way."""
+    from sonde.tracing.explain import explain
+
+    pid = request.get("pid")
+    if type(pid) is not int or not 0 < pid < 2**31:
+        raise RpcError("bad-request", "pid must be the number of a process", hint="sonde processes lists them")
+    found = explain(daemon.host, pid, daemon.processes, uid=peer.uid, addresses=daemon.ipc_addresses)
+    return {"host": daemon.hostname, **found.reply()}
 
 
 def _runner(runner: Runner, now: int) -> Reply:

@@ -86,6 +86,11 @@ class Daemon:
         return self.config.source
 
     @property
+    def ipc_addresses(self) -> list[str]:
+        """Where processes may register; none when tracing is off."""
+        return self._ipc.addresses if self._ipc is not None else []
+
+    @property
     def archive_path(self) -> str | None:
         archive = self.config.archive
         return os.path.abspath(archive.path or self._paths.archive) if archive.enabled else None
@@ -137,7 +142,7 @@ class Daemon:
                     self.config.tracing,
                     Journal(self._paths.traces),
                     hostname=self.hostname,
-                    addresses=self._ipc.addresses if self._ipc is not None else (),
+                    addresses=self.ipc_addresses,
                 )
             return self._tracing
 

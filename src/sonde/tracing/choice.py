@@ -142,16 +142,29 @@ def missing(
 ) -> list[Missing]:
     """Those that were meant and cannot be asked. With `uid`, of that user only; `addresses` are the daemon's.
 
-    Looks at every process of the host, 40 µs each, and longer at those of the choice: to be called in a thread.
+    Looks at every process of the host, and longer at those of the choice: to be called in a thread.
     """
-    rule, family = membership(host), Family(host)
+    rule = membership(host)
     known = {process.pid: identity_of(process, host, rule) for process in registered if process.pid}
+    return absent(host, choice, known, uid=uid, addresses=addresses)
+
+
+def absent(
+    host: HostFS,
+    choice: Choice,
+    known: Mapping[int, Identity],
+    *,
+    uid: int | None = None,
+    addresses: Sequence[str] | None = (ABSTRACT,),
+) -> list[Missing]:
+    """As missing(), by the pids of those that have registered. Without `addresses` there is no daemon."""
+    rule, family = membership(host), Family(host)
     others = {
         pid: identify_by(rule, host, pid, owner)
         for pid, owner in _population(host, uid)
         if pid not in known and _is_meant(pid, choice, rule, family)
     }
-    named = [*_unheard(known, others, choice, family), *_alone(others, known, choice, family)]
+    named = [*_unheard(known, others, choice, family), *_alone(known, others, choice, family)]
     found = (_judged(host, candidate, choice, addresses) for candidate in named)
     return sorted((one for one in found if one is not None), key=_order)
 
@@ -177,7 +190,7 @@ def _is_meant(pid: int, choice: Choice, rule: Membership, family: Family) -> boo
 
 
 def _unheard(
-    known: dict[int, Identity], others: dict[int, Identity], choice: Choice, family: Family
+    known: Mapping[int, Identity], others: Mapping[int, Identity], choice: Choice, family: Family
 ) -> Iterator[_Candidate]:
     """One process for each rank that has none registered; without ranks, whoever has a framework."""
     everybody = [*known.items(), *others.items()]
@@ -204,7 +217,7 @@ def _likeness(candidate: _Candidate) -> tuple[bool, bool, int]:
 
 
 def _alone(
-    others: dict[int, Identity], known: dict[int, Identity], choice: Choice, family: Family
+    known: Mapping[int, Identity], others: Mapping[int, Identity], choice: Choice, family: Family
 ) -> Iterator[_Candidate]:
     """A process that was named itself, when nobody below it speaks in its place."""
     everybody = [*known, *others]
@@ -214,7 +227,7 @@ def _alone(
             yield _Candidate(pid, others[pid], None)
 
 
-def _judged(host: HostFS, candidate: _Candidate, choice: Choice, addresses: Sequence[str]) -> Missing | None:
+def _judged(host: HostFS, candidate: _Candidate, choice: Choice, addresses: Sequence[str] | None) -> Missing | None:
     pid, identity, rank = candidate
     found = circumstances_of(host, pid)
     if found is None or found.kinship.state in ENDED:
@@ -225,7 +238,7 @@ def _judged(host: HostFS, candidate: _Candidate, choice: Choice, addresses: Sequ
     return Missing(pid, rank, identity.command, reason)
 
 
-def _reason(host: HostFS, candidate: _Candidate, found: Circumstances, addresses: Sequence[str]) -> str:
+def _reason(host: HostFS, candidate: _Candidate, found: Circumstances, addresses: Sequence[str] | None) -> str:
     if is_forked(host, found):
         return FORKED
     return obstacle(found, addresses, host, candidate.pid)

@@ -66,8 +66,11 @@ def circumstances_of(host: HostFS, pid: int) -> Circumstances | None:
     )
 
 
-def obstacle(found: Circumstances, addresses: Sequence[str], host: HostFS, pid: int) -> str:
-    """Why a process has not registered at any of these addresses (`@dynolog`, `/run/x/dynolog`): the first cause."""
+def obstacle(found: Circumstances, addresses: Sequence[str] | None, host: HostFS, pid: int) -> str:
+    """Why a process has not registered at any of these addresses (`@dynolog`, `/run/x/dynolog`): the first cause.
+
+    Without any list there is no daemon.
+    """
     if found.kinship.state in STOPPED:
         return f"stopped (state {found.kinship.state}): it can be asked once it goes on (kill -CONT {pid})"
     if found.libraries is None:
@@ -78,9 +81,11 @@ def obstacle(found: Circumstances, addresses: Sequence[str], host: HostFS, pid: 
         return f"whether {SWITCH} is set cannot be seen: another user's process"
     if not found.client and found.switch is None:
         return f"{SWITCH} is not set"
+    if addresses is None:
+        return "no daemon answers"
     if not addresses:
         return "tracing is switched off in the daemon"
-    return unreachable(found, addresses, host, pid) or _unasked(found)
+    return unreachable(found, addresses, host, pid) or unasked(found)
 
 
 def unreachable(found: Circumstances, addresses: Sequence[str], host: HostFS, pid: int) -> str:
@@ -110,7 +115,7 @@ def is_forked(host: HostFS, found: Circumstances) -> bool:
     return bool(mine and parent and mine.base and mine.base == parent.base)
 
 
-def _unasked(found: Circumstances) -> str:
+def unasked(found: Circumstances) -> str:
     if found.age_seconds is not None and found.age_seconds < YOUNG_SECONDS:
         return "it has just started and not asked yet"
     return "it has not asked: is it registered with another daemon, or blocked?"
