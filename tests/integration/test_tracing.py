@@ -176,8 +176,10 @@ def test_a_directory_the_user_cannot_write_to_is_refused_though_the_daemon_could
     assert "cannot be written to by the process' user" in session["targets"][0]["reason"]
 
 
-def test_traces_are_confined_to_the_configured_roots_whatever_links_lead_out(node: Callable[..., Node]) -> None:
-    here = node(tracing=f'roots = ["{Path("/tmp").resolve()}/nowhere", "PLACE"]'.replace("PLACE", str(_out(node))))
+def test_traces_are_confined_to_the_configured_roots_whatever_links_lead_out(
+    node: Callable[..., Node], tmp_path: Path
+) -> None:
+    here = node(tracing=f'roots = ["/nowhere", "{tmp_path}/out"]')
     pid = here.trainee(ADA)
     (here.tmp_path / "out" / "way-out").symlink_to("/var/tmp")
     inside = here.start(pid)
@@ -187,12 +189,6 @@ def test_traces_are_confined_to_the_configured_roots_whatever_links_lead_out(nod
     assert inside["targets"][0]["state"] == "requested"
     assert "is not below" in outside["targets"][0]["reason"]
     assert "is not below" in linked["targets"][0]["reason"]
-
-
-def _out(node: Callable[..., Node]) -> Path:
-    """Where the fixture has its processes write."""
-    cells = dict(zip(node.__code__.co_freevars, node.__closure__, strict=True))  # type: ignore[attr-defined]
-    return Path(cells["ipc"].cell_contents).with_name("out")
 
 
 def test_a_link_is_not_a_trace_and_what_it_leads_to_is_not_read(node: Callable[..., Node]) -> None:
@@ -247,11 +243,18 @@ def test_a_process_in_a_mount_namespace_of_its_own_writes_there_and_is_read_ther
     assert json.loads(here.fetch(session, pid)) == {"traceEvents": []}
 
 
-def test_who_cannot_be_identified_starts_nothing(node: Callable[..., Node]) -> None:
+def test_a_request_that_makes_no_sense_starts_nothing(node: Callable[..., Node]) -> None:
     here = node()
     pid = here.trainee(ADA)
-    arguments = {"session": "s1", "pids": [pid], "duration_ms": 10}
-    for wrong in ({"duration_ms": "x"}, {"session": "../x"}, {"pids": []}, {"steps": -1}, {"activities": "cpu_op"}):
+    arguments: dict[str, Any] = {"session": "s1", "pids": [pid], "duration_ms": 10}
+    mistakes: list[dict[str, Any]] = [
+        {"duration_ms": "x"},
+        {"session": "../x"},
+        {"pids": []},
+        {"steps": -1},
+        {"activities": "cpu_op"},
+    ]
+    for wrong in mistakes:
         with pytest.raises(RpcError):
             here.call("trace.start", **{**arguments, **wrong})
 

@@ -73,7 +73,8 @@ def span_seconds(trace: Any) -> float:
 
 def first_seconds(trace: Any) -> float:
     """When the first operator began, in Unix seconds."""
-    return float(trace["baseTimeNanoseconds"]) / 1e9 + min(event["ts"] for event in operators(trace)) / 1e6
+    first: float = min(event["ts"] for event in operators(trace))
+    return float(trace["baseTimeNanoseconds"]) / 1e9 + first / 1e6
 
 
 @pytest.fixture(scope="module")
