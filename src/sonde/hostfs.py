@@ -164,7 +164,9 @@ class HostFS:
                     finally:
                         os.close(fd)
                 except OSError as error:
-                    found[name] = error
+                    # A traceback holds this frame, which holds `found`, which holds the error: a cycle that would keep
+                    # the locals of all callers, and with them the frames of the whole tick, until the next collection.
+                    found[name] = error.with_traceback(None)
         finally:
             os.close(directory)
         return found

@@ -320,7 +320,7 @@ def asked(host: HostFS, mount: Mount) -> Answer:
     try:
         return host.statvfs(mount.path)
     except OSError as error:
-        return error
+        return error.with_traceback(None)  # which would keep the caller's frames for as long as the answer
 
 
 def row(mount: Mount, answer: os.statvfs_result) -> Row:

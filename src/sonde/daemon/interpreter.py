@@ -17,7 +17,7 @@ def tune_interpreter() -> None:
     # What is there now stays: the collector need not look at it again, and its pages stay shared and clean.
     gc.collect()
     gc.freeze()
-    # Frames hold no cycles, connections do: about thirty objects a scrape. With what is frozen out of the way a
-    # collection takes 0.1 ms, so one every hundred scrapes costs nothing; one every 50,000 objects let memory grow by
-    # 6 MB in ten minutes.
+    # No tick, write or scrape leaves a cycle behind (a contract test), but an error that somebody keeps with its
+    # traceback does, and then holds the values of a whole tick. With what is frozen out of the way a collection takes
+    # 0.1 ms, so one every 2,000 objects costs nothing; one every 50,000 let such errors grow to 6 MB in ten minutes.
     gc.set_threshold(2_000, 5, 5)
