@@ -16,23 +16,21 @@ import struct
 from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from sonde.clock import NS, Clock, SystemClock
+from sonde.clock import Clock, SystemClock
 from sonde.config import SMALLEST_ARCHIVE, ArchiveConfig
 from sonde.errors import StoreError
-from sonde.model import Frame, Layout, Value
+from sonde.model import Frame, Layout
 from sonde.store import repair, schema
 from sonde.store.form import Form, describe, ids, restored, stored, types_of
 from sonde.store.happenings import NOTHING, Changes, Happenings
 from sonde.store.retention import prune, transaction, vacuum
+from sonde.store.stretch import BLOCK_TICKS, Share, Stretch, Written
 from sonde.store.tail import Batch, Packed, open_tail, packed_again, seal_block, seal_tail
 
 log = logging.getLogger(__name__)
 
-BLOCK_TICKS = 60  # a shorter block costs more than it saves: its first values do not compress
-_FAST_TICKS = 120  # for collectors faster than 1 s: 6 % smaller than 60, and still only 12 s at 10 Hz
 _REVIEW = 64  # batches between two looks at what is due; a little more than a block, for threads that come late
 _HOLD_NS = 800_000_000
 _TAIL_BYTES = 4 * 2**20  # in memory and on disk; then everything becomes blocks, however short
@@ -42,38 +40,6 @@ _TAIL_ROW = "INSERT INTO tail (data) VALUES (?)"
 _VALUES, _PERIOD, _BATCH = map(attrgetter, ("values", "period_ns", "batch"))
 
 Key = tuple[tuple[Layout, ...], tuple[str, ...], tuple[int, ...]]  # layouts, sources, periods of a batch
-
-
-class Stretch:
-    """The ticks of one form that are in the tail, not yet in a block."""
-
-    __slots__ = ("fixed", "form", "rest", "target", "times")
-
-    def __init__(self, form: Form) -> None:
-        self.form = form
-        self.target = BLOCK_TICKS if form.period_ns >= NS else _FAST_TICKS
-        self.clear()
-
-    def clear(self) -> None:
-        self.times: list[int] = []
-        self.fixed: list[bytes] = []
-        self.rest: list[Sequence[Value]] = []
-
-    def packed(self) -> list[Packed]:
-        form_id = self.form.id
-        return [Packed(form_id, *tick) for tick in zip(self.times, self.fixed, self.rest, strict=True)]
-
-    def block(self) -> bytes:
-        return self.form.block(self.times, self.fixed, self.rest)
-
-
-class Written(NamedTuple):
-    """A batch that is in the tail, on its way to the stretches."""
-
-    batch: Batch
-    times: Sequence[int]
-    data: bytes
-    rest: Sequence[Sequence[Value]]  # of each frame
 
 
 class Archive:
@@ -176,9 +142,7 @@ class Archive:
                 except StoreError:  # its description is damaged
                     lost += 1
                     continue
-                stretch.times.append(packed.time_ns)
-                stretch.fixed.append(packed.fixed)
-                stretch.rest.append(packed.rest)
+                stretch.append(packed)
         if lost:
             log.warning("archive %s: %d rows of the tail were damaged and are lost", self.path, lost)
 
@@ -286,16 +250,14 @@ class Archive:
                 stretch = self._stretches.get(form.id)
                 if stretch is None:
                     stretch = self._stretches[form.id] = Stretch(form)
-                stretch.times += [item.times[number] for item in written]
-                stretch.fixed += [item.data[start:end] for item in written]
-                stretch.rest += [item.rest[number] for item in written] if batch.mixed else [()] * len(written)
+                stretch.add(Share(written, number, start, end))
                 self._current[form.source] = form.id
             self._tail_bytes += sum([len(item.data) for item in written])
         self._written.clear()
         self._due = (
             self._tail_bytes > _TAIL_BYTES
             or len(self._stretches) - len(self._current) > _RETIRED
-            or any(len(stretch.times) >= stretch.target for stretch in self._stretches.values())
+            or any(stretch.count >= stretch.target for stretch in self._stretches.values())
         )
 
     def _convert(self, offset_ns: int, *, everything: bool = False) -> None:
@@ -307,24 +269,26 @@ class Archive:
                 self._insert_block(stretch, offset_ns)
                 self._converted.append(stretch.form.id)
             else:
-                carried += stretch.packed()
+                carried += stretch.ticks()
         self._connection.execute("DELETE FROM tail")
         if carried:
             self._connection.execute(_TAIL_ROW, (seal_tail([packed_again(carried)]),))
 
     def _is_ready(self, stretch: Stretch) -> bool:
         return (
-            len(stretch.times) >= BLOCK_TICKS
+            stretch.count >= BLOCK_TICKS
             or self._current.get(stretch.form.source) != stretch.form.id
             or self._tail_bytes > _TAIL_BYTES
         )
 
     def _insert_block(self, stretch: Stretch, offset_ns: int) -> None:
-        form_id, start_ns, end_ns = stretch.form.id, min(stretch.times), max(stretch.times)
-        data = seal_block(form_id, start_ns, end_ns, stretch.block())
+        form_id = stretch.form.id
+        _, times, fixed, rest = zip(*stretch.ticks(), strict=True)
+        start_ns, end_ns = min(times), max(times)
+        data = seal_block(form_id, start_ns, end_ns, stretch.form.block(times, fixed, rest))
         self._connection.execute(
             "INSERT INTO block (form, start_ns, end_ns, count, boot, offset_ns, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (form_id, start_ns, end_ns, len(stretch.times), self._boot, offset_ns, data),
+            (form_id, start_ns, end_ns, len(times), self._boot, offset_ns, data),
         )
 
     def _settle(self) -> None:
@@ -332,7 +296,7 @@ class Archive:
         self._headroom = 2 * self._tail_bytes  # until the next time: as much tail again, and the blocks out of it
         for form_id in self._converted:
             del self._stretches[form_id]
-        self._tail_bytes = sum(len(fixed) for stretch in self._stretches.values() for fixed in stretch.fixed)
+        self._tail_bytes = sum([stretch.let_go() for stretch in self._stretches.values()])
         self._due = False
         self._prune_due = True
 
