@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import sqlite3
 import struct
 from collections.abc import Sequence
 from itertools import groupby
@@ -23,6 +22,7 @@ from sonde.config import SMALLEST_ARCHIVE, ArchiveConfig
 from sonde.errors import StoreError
 from sonde.model import Frame, Layout
 from sonde.store import repair, schema
+from sonde.store.engine import sqlite3
 from sonde.store.form import Form, describe, ids, restored, stored, types_of
 from sonde.store.happenings import NOTHING, Changes, Happenings
 from sonde.store.retention import prune, transaction, vacuum

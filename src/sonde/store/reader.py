@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 from sonde.errors import Denied, StoreError, Unavailable
 from sonde.store import schema
 from sonde.store.codec import Block
+from sonde.store.engine import sqlite3
 from sonde.store.form import Form, Series, restored
 from sonde.store.query import Points, Selector, Span
 from sonde.store.tail import Packed, open_block, open_tail

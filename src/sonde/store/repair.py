@@ -6,7 +6,6 @@ import glob
 import itertools
 import json
 import os
-import sqlite3
 import time
 from collections import defaultdict
 
@@ -14,6 +13,7 @@ from sonde.errors import StoreError
 from sonde.model import Event
 from sonde.store import form as forms
 from sonde.store import schema
+from sonde.store.engine import sqlite3
 from sonde.store.happenings import event_row
 from sonde.store.pages import Field, Pages, missing_bytes
 from sonde.store.retention import transaction

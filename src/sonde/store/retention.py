@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+
+from sonde.store.engine import sqlite3
 
 _STEP = 64  # blocks deleted in one transaction: a few hundred kilobytes of log
 _STEPS = 64  # in one call, so that a lowered limit does not hold the sink up for long

@@ -12,12 +12,12 @@ gap     which value was missing or qualified, why, from when to when; `to_ns` is
 from __future__ import annotations
 
 import os
-import sqlite3
 import sys
 from typing import Literal
 
 from sonde.errors import StoreError
 from sonde.store import mount
+from sonde.store.engine import sqlite3
 
 VERSION = 1
 APPLICATION = 0x736F6E64  # "sond": file(1) and SQLite show it
