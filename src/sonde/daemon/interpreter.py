@@ -5,6 +5,11 @@ from __future__ import annotations
 import gc
 import resource
 import sys
+import time
+
+from sonde.loop import Loop
+
+_TIDY_SECONDS = 60.0
 
 
 def tune_interpreter() -> None:
@@ -21,3 +26,19 @@ def tune_interpreter() -> None:
     # traceback does, and then holds the values of a whole tick. With what is frozen out of the way a collection takes
     # 0.1 ms, so one every 2,000 objects costs nothing; one every 50,000 let such errors grow to 6 MB in ten minutes.
     gc.set_threshold(2_000, 5, 5)
+
+
+def keep_tidy(loop: Loop, seconds: float = _TIDY_SECONDS) -> None:
+    """Collect everything once a minute, in the loop's thread: 0.4 ms.
+
+    Less for the garbage than for the tuples that CPython keeps for later, up to 2,000 of each length up to 20: only a
+    full collection lets them go. It never takes those of 20 items back (3.11 and 3.12), nor as many as there come when
+    they are made out of an iterator and so resized into their length. A daemon frees four of them each second, which
+    came to 0.35 MB in ten minutes.
+    """
+
+    def tidy() -> None:
+        gc.collect()
+        keep_tidy(loop, seconds)
+
+    loop.call_at(time.monotonic() + seconds, tidy)

@@ -23,7 +23,7 @@ from sonde.daemon import companion as companions
 from sonde.daemon import logs
 from sonde.daemon.companion import Companion
 from sonde.daemon.handlers import functions
-from sonde.daemon.interpreter import tune_interpreter
+from sonde.daemon.interpreter import keep_tidy, tune_interpreter
 from sonde.daemon.pages import Pages, check_address
 from sonde.daemon.paths import Paths
 from sonde.errors import SondeError, Unavailable
@@ -177,6 +177,7 @@ class Daemon:
                 if not absent.retry:
                     forget(COLLECTORS, absent.name)
             tune_interpreter()
+            keep_tidy(self._loop)
             if ready is not None:
                 ready(self)
             self._loop.run()
