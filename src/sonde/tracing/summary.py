@@ -1,0 +1,46 @@
+"""What is in a trace file, in one line: how many events and operators, and when the first and the last ran.
+
+Summary(events=1251, operators=980, first_ns=1794801446974076771, last_ns=1794801446979101423,
+        base_ns=1790857026000000000, trace_id="965A83D44FC14ED8A2A097430A36EDA2")
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sonde.tracing.chrome import Trace, nanoseconds
+
+
+class Summary(NamedTuple):
+    events: int
+    operators: int  # complete events of the category cpu_op
+    first_ns: int | None  # when the first operator began; Unix time of the host that was traced, None without one
+    last_ns: int | None  # when the last one ended
+    base_ns: int  # 0: the file has none, and the times are those in it
+    trace_id: str
+
+
+def summarise(path: str) -> Summary:
+    """Read the whole file in bounded memory; ParseError when it is no trace or ends too early."""
+    operators = 0
+    first: int | None = None
+    last: int | None = None
+    with Trace(path) as trace:
+        for found in trace.events():
+            kind, phase, begin, duration = found.group("cat", "ph", "ts", "dur")
+            if kind != '"cpu_op"' or phase != '"X"' or begin is None:
+                continue
+            operators += 1
+            begin_ns = nanoseconds(begin, path)
+            end_ns = begin_ns + (nanoseconds(duration, path) if duration is not None else 0)
+            first = begin_ns if first is None or begin_ns < first else first
+            last = end_ns if last is None or end_ns > last else last
+        base = trace.base_ns
+        return Summary(
+            trace.count,
+            operators,
+            None if first is None else base + first,
+            None if last is None else base + last,
+            base,
+            str(trace.metadata.get("trace_id", "")),
+        )
