@@ -67,6 +67,7 @@ def functions(daemon: Subject) -> dict[str, Entry]:
             lambda request, peer: process_explain(daemon, request, peer), identifies=True, blocks=True
         ),
         **_tracing(daemon.tracing),
+        "clock.now": Entry(lambda request, peer: {"time_ns": time.time_ns()}),
         "metrics.snapshot": Entry(lambda request, peer: snapshot(daemon, request)),
     }
 

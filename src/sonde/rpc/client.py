@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 
 from sonde.address import Address, parse_address
-from sonde.errors import Denied, RpcError, TimedOut, Unavailable
+from sonde.errors import TimedOut
+from sonde.rpc import failures
 from sonde.rpc.codec import LENGTH, REPLY_LIMIT, Message, decode, encode, parse_error, parse_length
 
 _RECEIVE = 262144
@@ -46,13 +47,8 @@ class _Line:
             self._sock = _connect(where, timeout)
         except TimeoutError:
             raise self._late() from None
-        except PermissionError:
-            raise Denied(f"this user may not connect to {where}") from None
-        except OSError as error:
-            raise Unavailable(
-                f"nothing answers on {where}: {error.strerror or error}",
-                hint="is the daemon running? start it with: sonde daemon",
-            ) from None
+        except (OSError, ValueError) as error:
+            raise failures.unreachable(where, error) from None
 
     def __enter__(self) -> _Line:
         return self
@@ -61,7 +57,7 @@ class _Line:
         self._sock.close()
 
     def _late(self) -> TimedOut:
-        return TimedOut(f"{self._where} did not answer within {self._timeout:g} s")
+        return failures.late(self._where, self._timeout)
 
     def send(self, message: Message) -> None:
         try:
@@ -86,11 +82,7 @@ class _Line:
         while size < count:
             data = self._some()
             if not data:
-                raise RpcError(
-                    "closed",
-                    f"{self._where} closed the connection after {size} of {count} bytes",
-                    hint="a dynolog daemon does that with a function it does not know",
-                )
+                raise failures.closed(self._where, size, count)
             parts.append(data)
             size += len(data)
         whole = b"".join(parts)

@@ -1,0 +1,262 @@
+"""One call on its way that never waits: connect, shake hands, ask, take the reply in dynolog's framing.
+
+Whoever drives it tells when its socket is ready and is told what to wait for next. TLS goes through memory (SSLObject):
+the records of a flight are taken from the kernel in one read, and the time stamp of a read is at hand.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING, Any
+
+from sonde.address import Address
+from sonde.errors import SondeError
+from sonde.rpc import failures
+from sonde.rpc.codec import LENGTH, Message, decode, parse_error, parse_length
+from sonde.rpc.names import Route
+
+if TYPE_CHECKING:
+    import ssl
+
+READ = select.EPOLLIN
+WRITE = select.EPOLLOUT
+REPLY_LIMIT = 64 * 2**20  # bytes; a server of HTTP announces 1.3 GB by its first four letters
+_RECEIVE = 65536
+# asm-generic/socket.h; the kernel's time of arrival comes with each read, as a struct timespec (socket(7)).
+SO_TIMESTAMPNS = 35
+_TIMESPEC = struct.Struct("=qq")
+_NS = 10**9
+
+
+class Exchange:
+    """A call and what became of it. It is finished when it has a reply or an error.
+
+    `sent_ns` and `received_ns` are this host's clock when the last of the request went and the last of the reply came.
+    """
+
+    __slots__ = (
+        "begun",
+        "deadline",
+        "error",
+        "fd",
+        "patience",
+        "received_ns",
+        "reply",
+        "request",
+        "routes",
+        "sent_ns",
+        "session",
+        "subject",
+        "took",
+        "where",
+    )
+
+    def __init__(self, subject: Any, where: Address, request: bytes) -> None:
+        self.subject = subject  # the caller's; not looked at here
+        self.where = where
+        self.request = request
+        self.routes: list[Route] = []  # still to be tried
+        self.reply: Message | None = None
+        self.error: SondeError | None = None
+        self.begun = self.deadline = self.took = 0.0
+        self.patience = 0.0  # when the next route is tried, if this one has not answered
+        self.sent_ns = self.received_ns = 0
+        self.session: ssl.SSLSession | None = None  # of TLS, to be taken up again with the same host
+        self.fd = -1  # of its connection, while there is one
+
+    @property
+    def finished(self) -> bool:
+        return self.reply is not None or self.error is not None
+
+
+class Line:
+    """The connection of an exchange, along the first of its routes."""
+
+    __slots__ = (
+        "_buffer",
+        "_exchange",
+        "_expected",
+        "_said",
+        "_secured",
+        "_stamped",
+        "_tls",
+        "_unsent",
+        "connected",
+        "sock",
+    )
+
+    def __init__(self, exchange: Exchange, tls: ssl.SSLContext | None, *, stamped: bool) -> None:
+        """Begin to connect. Raises OSError when that fails at once: EAGAIN is the full queue of a Unix socket."""
+        family, target = exchange.routes[0]
+        local = family == socket.AF_UNIX  # the kernel vouches for both sides: no TLS
+        self._exchange = exchange
+        self._tls = None if local else tls
+        self._stamped = stamped and not local
+        self._secured: Secured | None = None
+        self._unsent = b""
+        self._said = False  # all of the request is with the kernel
+        self._buffer = bytearray()
+        self._expected = LENGTH.size  # bytes of the reply as far as is known
+        self.connected = False
+        self.sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            if self._stamped:
+                self.sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            code = self.sock.connect_ex(target)
+            if code not in (0, errno.EINPROGRESS):
+                raise OSError(code, os.strerror(code))
+        except BaseException:
+            self.sock.close()
+            raise
+
+    def advance(self, ready: int, now_ns: int) -> int:
+        """Go on where the socket is ready. Returns what to wait for; 0 when there is a reply.
+
+        Raises OSError when no connection came about, SondeError when one did and failed.
+        """
+        if not self.connected:
+            self._begin()
+        elif ready & ~WRITE and self._receive(now_ns):
+            return 0
+        if self._unsent:
+            self._send()
+        return WRITE if self._unsent else READ
+
+    def _begin(self) -> None:
+        code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        self.connected = True
+        if self._tls is None:
+            self._unsent = self._exchange.request
+        else:
+            self._secured = Secured(self._tls, self._exchange)
+            self._unsent = self._secured.hello()
+
+    def _send(self) -> None:
+        if not self._said:
+            self._exchange.sent_ns = time.time_ns()
+        try:
+            sent = self.sock.send(self._unsent)
+        except BlockingIOError:
+            return
+        except OSError:
+            sent = len(self._unsent)  # a daemon that refused early has closed its end; its reason may still be readable
+        self._unsent = self._unsent[sent:]
+        self._said = not self._unsent and (self._secured is None or self._secured.shaken)
+
+    def _receive(self, now_ns: int) -> bool:
+        """Take what has come. Is the reply complete?"""
+        try:
+            data, self._exchange.received_ns = self._read(now_ns)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""  # reset
+        ended = not data
+        if self._secured is not None:
+            data, ended = self._secured.received(data)
+            self._unsent += self._secured.waiting()
+        if data:
+            return self._complete(data)
+        if not ended:
+            return False
+        if self._secured is not None and not self._buffer:
+            raise failures.closed_unanswered(self._exchange.where)
+        raise failures.closed(self._exchange.where, len(self._buffer), self._expected)
+
+    def _read(self, now_ns: int) -> tuple[bytes, int]:
+        """What has come, and when: by the kernel's stamp of it, else when we were told."""
+        if not self._stamped:
+            return self.sock.recv(_RECEIVE), now_ns
+        data, notes, _, _ = self.sock.recvmsg(_RECEIVE, 64)
+        for level, kind, value in notes:
+            if (level, kind, len(value)) == (socket.SOL_SOCKET, SO_TIMESTAMPNS, _TIMESPEC.size):
+                seconds, nanoseconds = _TIMESPEC.unpack(value)
+                return data, seconds * _NS + nanoseconds
+        return data, now_ns
+
+    def _complete(self, data: bytes) -> bool:
+        buffer = self._buffer
+        begins = len(buffer) < LENGTH.size
+        buffer += data
+        if begins and len(buffer) >= LENGTH.size:
+            self._expected = LENGTH.size + parse_length(bytes(buffer[: LENGTH.size]), REPLY_LIMIT)
+        if len(buffer) < self._expected:
+            return False
+        reply = decode(bytes(buffer[LENGTH.size : self._expected]))
+        error = parse_error(reply)
+        if error is not None:
+            raise error
+        if self._secured is not None:
+            self._exchange.session = self._secured.session
+        self._exchange.reply = reply
+        return True
+
+
+class Secured:
+    """TLS of one connection, through memory: bytes of the wire go in and come out, the reply's come out in clear."""
+
+    __slots__ = ("_exchange", "_incoming", "_object", "_outgoing", "shaken")
+
+    def __init__(self, context: ssl.SSLContext, exchange: Exchange) -> None:
+        import ssl
+
+        self._exchange = exchange
+        self.shaken = False  # the handshake is done and the request is among what is to be sent
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        name = exchange.where.host.partition("%")[0]  # the zone of a link-local address is ours, not the certificate's
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name, session=exchange.session)
+
+    @property
+    def session(self) -> ssl.SSLSession | None:
+        return self._object.session
+
+    def hello(self) -> bytes:
+        self._shake()
+        return self.waiting()
+
+    def waiting(self) -> bytes:
+        """What is to be sent."""
+        return self._outgoing.read()
+
+    def received(self, data: bytes) -> tuple[bytes, bool]:
+        """The clear text of what came, and whether nothing more will come; no data is the end of the connection."""
+        if not data:
+            return b"", True
+        self._incoming.write(data)
+        if not self.shaken:
+            self._shake()
+        return self._clear() if self.shaken else (b"", False)
+
+    def _shake(self) -> None:
+        import ssl
+
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLError as error:
+            raise failures.refused_by_tls(self._exchange.where, error) from None
+        self._object.write(self._exchange.request)  # memory takes it all; it goes out with the end of the handshake
+        self.shaken = True
+
+    def _clear(self) -> tuple[bytes, bool]:
+        import ssl
+
+        parts = []
+        try:
+            while part := self._object.read(_RECEIVE):
+                parts.append(part)
+        except ssl.SSLWantReadError:
+            return b"".join(parts), False
+        except ssl.SSLZeroReturnError:
+            pass  # they have said that this was all
+        except ssl.SSLError as error:
+            raise failures.refused_by_tls(self._exchange.where, error) from None
+        return b"".join(parts), True
