@@ -48,11 +48,13 @@ class Exchange:
         "received_ns",
         "reply",
         "request",
+        "resumable",
         "routes",
         "sent_ns",
         "session",
         "subject",
         "took",
+        "waits",
         "where",
     )
 
@@ -66,7 +68,9 @@ class Exchange:
         self.begun = self.deadline = self.took = 0.0
         self.patience = 0.0  # when the next route is tried, if this one has not answered
         self.sent_ns = self.received_ns = 0
-        self.session: ssl.SSLSession | None = None  # of TLS, to be taken up again with the same host
+        self.session: ssl.SSLSession | None = None  # of TLS, with the same host: what it has proved it need not again
+        self.resumable = False  # is the session to be kept? That alone takes 0.25 ms
+        self.waits = False  # for its turn
         self.fd = -1  # of its connection, while there is one
 
     @property
@@ -75,34 +79,39 @@ class Exchange:
 
 
 class Line:
-    """The connection of an exchange, along the first of its routes."""
+    """The connection of an exchange, along the first of its routes.
+
+    One that is `timed` has its reads stamped by the kernel and does not ask before `may_ask` is set.
+    """
 
     __slots__ = (
+        "_asked",
         "_buffer",
         "_exchange",
         "_expected",
-        "_said",
         "_secured",
         "_stamped",
         "_tls",
         "_unsent",
         "connected",
+        "may_ask",
         "sock",
     )
 
-    def __init__(self, exchange: Exchange, tls: ssl.SSLContext | None, *, stamped: bool) -> None:
+    def __init__(self, exchange: Exchange, tls: ssl.SSLContext | None, *, timed: bool) -> None:
         """Begin to connect. Raises OSError when that fails at once: EAGAIN is the full queue of a Unix socket."""
         family, target = exchange.routes[0]
         local = family == socket.AF_UNIX  # the kernel vouches for both sides: no TLS
         self._exchange = exchange
         self._tls = None if local else tls
-        self._stamped = stamped and not local
         self._secured: Secured | None = None
+        self._stamped = timed and not local
+        self._asked = False
         self._unsent = b""
-        self._said = False  # all of the request is with the kernel
         self._buffer = bytearray()
         self._expected = LENGTH.size  # bytes of the reply as far as is known
         self.connected = False
+        self.may_ask = not timed
         self.sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             if self._stamped:
@@ -123,24 +132,34 @@ class Line:
             self._begin()
         elif ready & ~WRITE and self._receive(now_ns):
             return 0
+        if self.may_ask and self.is_set_up:
+            self._ask()
         if self._unsent:
             self._send()
         return WRITE if self._unsent else READ
+
+    @property
+    def is_set_up(self) -> bool:
+        """Is asking all that is left to do?"""
+        return self.connected and not self._asked and (self._secured is None or self._secured.shaken)
 
     def _begin(self) -> None:
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
         self.connected = True
-        if self._tls is None:
-            self._unsent = self._exchange.request
-        else:
+        if self._tls is not None:
             self._secured = Secured(self._tls, self._exchange)
             self._unsent = self._secured.hello()
 
+    def _ask(self) -> None:
+        request = self._exchange.request
+        self._unsent += request if self._secured is None else self._secured.sealed(request)
+        self._asked = True
+        self._exchange.sent_ns = 0
+
     def _send(self) -> None:
-        if not self._said:
-            self._exchange.sent_ns = time.time_ns()
+        stamp = time.time_ns()
         try:
             sent = self.sock.send(self._unsent)
         except BlockingIOError:
@@ -148,7 +167,8 @@ class Line:
         except OSError:
             sent = len(self._unsent)  # a daemon that refused early has closed its end; its reason may still be readable
         self._unsent = self._unsent[sent:]
-        self._said = not self._unsent and (self._secured is None or self._secured.shaken)
+        if self._asked and not self._exchange.sent_ns and not self._unsent:
+            self._exchange.sent_ns = stamp  # before the last of the request went; what TLS may send later is not it
 
     def _receive(self, now_ns: int) -> bool:
         """Take what has come. Is the reply complete?"""
@@ -193,7 +213,7 @@ class Line:
         error = parse_error(reply)
         if error is not None:
             raise error
-        if self._secured is not None:
+        if self._secured is not None and self._exchange.resumable and self._exchange.session is None:
             self._exchange.session = self._secured.session
         self._exchange.reply = reply
         return True
@@ -208,7 +228,7 @@ class Secured:
         import ssl
 
         self._exchange = exchange
-        self.shaken = False  # the handshake is done and the request is among what is to be sent
+        self.shaken = False  # our side of the handshake is done; what is still to be sent of it may go with the request
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         name = exchange.where.host.partition("%")[0]  # the zone of a link-local address is ours, not the certificate's
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name, session=exchange.session)
@@ -224,6 +244,10 @@ class Secured:
     def waiting(self) -> bytes:
         """What is to be sent."""
         return self._outgoing.read()
+
+    def sealed(self, data: bytes) -> bytes:
+        self._object.write(data)  # memory takes it all
+        return self.waiting()
 
     def received(self, data: bytes) -> tuple[bytes, bool]:
         """The clear text of what came, and whether nothing more will come; no data is the end of the connection."""
@@ -243,7 +267,6 @@ class Secured:
             return
         except ssl.SSLError as error:
             raise failures.refused_by_tls(self._exchange.where, error) from None
-        self._object.write(self._exchange.request)  # memory takes it all; it goes out with the end of the handshake
         self.shaken = True
 
     def _clear(self) -> tuple[bytes, bool]:

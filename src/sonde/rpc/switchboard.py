@@ -23,6 +23,7 @@ from sonde.errors import SondeError
 from sonde.rpc import failures
 from sonde.rpc.exchange import WRITE, Exchange, Line
 from sonde.rpc.names import THREADS, Resolver, Route, numeric_routes
+from sonde.rpc.turns import Turns
 
 if TYPE_CHECKING:
     import ssl
@@ -37,7 +38,8 @@ _NOT_NOW = (errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 class Switchboard:
     """Drives exchanges from `source`, at most `at_once` at a time, each within `timeout` of its beginning.
 
-    Time during which the caller holds a result is nobody's: deadlines move by it.
+    With `turns` their round trips are timed: they are set up as they come and ask when it is their turn. Time during
+    which the caller holds a result is nobody's: deadlines move by it.
     """
 
     def __init__(
@@ -47,12 +49,12 @@ class Switchboard:
         timeout: float,
         at_once: int,
         tls: ssl.SSLContext | None = None,
-        stamped: bool = False,
+        turns: Turns | None = None,
     ) -> None:
         self._source: Iterator[Exchange] | None = source
         self._timeout = timeout
         self._tls = tls
-        self._stamped = stamped
+        self._turns = turns
         self._epoll = select.epoll()
         self._limit = places(at_once)
         self._active = 0  # begun and not finished
@@ -152,7 +154,7 @@ class Switchboard:
         """Connect along the next route that does not fail at once."""
         while True:
             try:
-                line = Line(exchange, self._tls, stamped=self._stamped)
+                line = Line(exchange, self._tls, timed=self._turns is not None)
                 break
             except OSError as error:
                 if error.errno in _NOT_NOW:
@@ -182,7 +184,7 @@ class Switchboard:
     def _serve(self, patience: float | None) -> None:
         """Wait for sockets, names and deadlines, and go on with all that are ready."""
         ready = self._epoll.poll(patience, self._limit + 1)
-        now_ns = time.time_ns() if self._stamped else 0
+        now_ns = time.time_ns()
         for fd, events in ready:
             opened = self._open.get(fd)
             if opened is None:
@@ -190,6 +192,9 @@ class Switchboard:
             else:
                 self._advance(*opened, events, now_ns)
         self._expire()
+        if self._turns is not None:
+            for exchange, line in self._turns.granted(self.now()):
+                self._advance(exchange, line, 0, now_ns)
 
     def _advance(self, exchange: Exchange, line: Line, events: int, now_ns: int) -> None:
         try:
@@ -204,6 +209,9 @@ class Switchboard:
             else:
                 self._finish(exchange, failures.unreachable(exchange.where, error))
             return
+        if self._turns is not None and line.is_set_up and not exchange.waits:
+            exchange.waits = True
+            self._turns.enter(exchange, line)
         if not wanted:
             self._finish(exchange)
         elif wanted != self._watched[exchange.fd]:
@@ -217,7 +225,11 @@ class Switchboard:
         timers = self._timers
         while timers and timers[0][2].finished:
             heapq.heappop(timers)
-        return max(0.0, timers[0][0] - self.now()) if timers else None
+        due = [timers[0][0]] if timers else []
+        turn = self._turns.next_turn() if self._turns is not None else None
+        if turn is not None:
+            due.append(turn)
+        return max(0.0, min(due) - self.now()) if due else None
 
     def _expire(self) -> None:
         timers = self._timers
@@ -248,6 +260,8 @@ class Switchboard:
 
     def _finish(self, exchange: Exchange, error: SondeError | None = None) -> None:
         self._disconnect(exchange)
+        if self._turns is not None:
+            self._turns.leave(exchange)
         if error is not None:
             exchange.error = error
         exchange.took = self.now() - exchange.begun
