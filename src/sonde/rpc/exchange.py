@@ -123,14 +123,14 @@ class Line:
             self.sock.close()
             raise
 
-    def advance(self, ready: int, now_ns: int) -> int:
+    def advance(self, ready: int) -> int:
         """Go on where the socket is ready. Returns what to wait for; 0 when there is a reply.
 
         Raises OSError when no connection came about, SondeError when one did and failed.
         """
         if not self.connected:
             self._begin()
-        elif ready & ~WRITE and self._receive(now_ns):
+        elif ready & ~WRITE and self._receive():
             return 0
         if self.may_ask and self.is_set_up:
             self._ask()
@@ -170,10 +170,10 @@ class Line:
         if self._asked and not self._exchange.sent_ns and not self._unsent:
             self._exchange.sent_ns = stamp  # before the last of the request went; what TLS may send later is not it
 
-    def _receive(self, now_ns: int) -> bool:
+    def _receive(self) -> bool:
         """Take what has come. Is the reply complete?"""
         try:
-            data, self._exchange.received_ns = self._read(now_ns)
+            data, self._exchange.received_ns = self._read()
         except BlockingIOError:
             return False
         except OSError:
@@ -190,16 +190,19 @@ class Line:
             raise failures.closed_unanswered(self._exchange.where)
         raise failures.closed(self._exchange.where, len(self._buffer), self._expected)
 
-    def _read(self, now_ns: int) -> tuple[bytes, int]:
-        """What has come, and when: by the kernel's stamp of it, else when we were told."""
+    def _read(self) -> tuple[bytes, int]:
+        """What has come, and when: by the kernel's stamp of it, else now.
+
+        Not when epoll told: the reply may have come since, in the wake of a session ticket.
+        """
         if not self._stamped:
-            return self.sock.recv(_RECEIVE), now_ns
+            return self.sock.recv(_RECEIVE), time.time_ns()
         data, notes, _, _ = self.sock.recvmsg(_RECEIVE, 64)
         for level, kind, value in notes:
             if (level, kind, len(value)) == (socket.SOL_SOCKET, SO_TIMESTAMPNS, _TIMESPEC.size):
                 seconds, nanoseconds = _TIMESPEC.unpack(value)
                 return data, seconds * _NS + nanoseconds
-        return data, now_ns
+        return data, time.time_ns()
 
     def _complete(self, data: bytes) -> bool:
         buffer = self._buffer

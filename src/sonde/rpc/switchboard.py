@@ -184,21 +184,20 @@ class Switchboard:
     def _serve(self, patience: float | None) -> None:
         """Wait for sockets, names and deadlines, and go on with all that are ready."""
         ready = self._epoll.poll(patience, self._limit + 1)
-        now_ns = time.time_ns()
         for fd, events in ready:
             opened = self._open.get(fd)
             if opened is None:
                 self._looked_up()
             else:
-                self._advance(*opened, events, now_ns)
+                self._advance(*opened, events)
         self._expire()
         if self._turns is not None:
             for exchange, line in self._turns.granted(self.now()):
-                self._advance(exchange, line, 0, now_ns)
+                self._advance(exchange, line, 0)
 
-    def _advance(self, exchange: Exchange, line: Line, events: int, now_ns: int) -> None:
+    def _advance(self, exchange: Exchange, line: Line, events: int) -> None:
         try:
-            wanted = line.advance(events, now_ns)
+            wanted = line.advance(events)
         except SondeError as error:
             self._finish(exchange, error)
             return
