@@ -34,7 +34,7 @@ _NS = 10**9
 
 
 class Exchange:
-    """A call and what became of it. It is finished when it has a reply or an error.
+    """A call and what became of it: a reply or an error.
 
     `sent_ns` and `received_ns` are this host's clock when the last of the request went and the last of the reply came.
     """
@@ -44,6 +44,7 @@ class Exchange:
         "deadline",
         "error",
         "fd",
+        "finished",
         "patience",
         "received_ns",
         "reply",
@@ -65,6 +66,7 @@ class Exchange:
         self.routes: list[Route] = []  # still to be tried
         self.reply: Message | None = None
         self.error: SondeError | None = None
+        self.finished = False
         self.begun = self.deadline = self.took = 0.0
         self.patience = 0.0  # when the next route is tried, if this one has not answered
         self.sent_ns = self.received_ns = 0
@@ -72,10 +74,6 @@ class Exchange:
         self.resumable = False  # is the session to be kept? That alone takes 0.25 ms
         self.waits = False  # for its turn
         self.fd = -1  # of its connection, while there is one
-
-    @property
-    def finished(self) -> bool:
-        return self.reply is not None or self.error is not None
 
 
 class Line:
@@ -96,6 +94,7 @@ class Line:
         "connected",
         "may_ask",
         "sock",
+        "watched",
     )
 
     def __init__(self, exchange: Exchange, tls: ssl.SSLContext | None, *, timed: bool) -> None:
@@ -112,6 +111,7 @@ class Line:
         self._expected = LENGTH.size  # bytes of the reply as far as is known
         self.connected = False
         self.may_ask = not timed
+        self.watched = WRITE  # what its driver waits for; connect(2) ends with it
         self.sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             if self._stamped:

@@ -59,7 +59,6 @@ class Switchboard:
         self._limit = places(at_once)
         self._active = 0  # begun and not finished
         self._open: dict[int, tuple[Exchange, Line]] = {}
-        self._watched: dict[int, int] = {}
         self._ready: deque[Exchange] = deque()  # before what the source has
         self._postponed = 0
         self._timers: list[tuple[float, int, Exchange]] = []
@@ -100,6 +99,7 @@ class Switchboard:
                 given = time.monotonic()
                 yield exchange
                 self._away += time.monotonic() - given
+                exchange.reply = None  # its timer goes on holding the rest
             if self._active or self._postponed:
                 self._serve(0.0 if more else self._patience())
             elif not more and not self._ready:
@@ -128,7 +128,7 @@ class Switchboard:
     def _begin(self, exchange: Exchange) -> None:
         self._active += 1
         exchange.begun = self.now()
-        if exchange.finished:  # no address at all
+        if exchange.error is not None:  # it has no address
             self._finish(exchange)
             return
         exchange.deadline = exchange.begun + self._timeout
@@ -167,7 +167,6 @@ class Switchboard:
         del exchange.routes[0]
         exchange.fd = fd = line.sock.fileno()
         self._open[fd] = exchange, line
-        self._watched[fd] = WRITE
         self._epoll.register(fd, WRITE)
         if exchange.routes:
             # What is left of the time is divided among the routes that are left: one that swallows everything must not
@@ -185,11 +184,10 @@ class Switchboard:
         """Wait for sockets, names and deadlines, and go on with all that are ready."""
         ready = self._epoll.poll(patience, self._limit + 1)
         for fd, events in ready:
-            opened = self._open.get(fd)
-            if opened is None:
+            if fd == self._resolver.fileno():
                 self._looked_up()
             else:
-                self._advance(*opened, events)
+                self._advance(*self._open[fd], events)
         self._expire()
         if self._turns is not None:
             for exchange, line in self._turns.granted(self.now()):
@@ -213,8 +211,8 @@ class Switchboard:
             self._turns.enter(exchange, line)
         if not wanted:
             self._finish(exchange)
-        elif wanted != self._watched[exchange.fd]:
-            self._watched[exchange.fd] = wanted
+        elif wanted != line.watched:
+            line.watched = wanted
             self._epoll.modify(exchange.fd, wanted)
 
     def _remind(self, exchange: Exchange, when: float) -> None:
@@ -263,6 +261,7 @@ class Switchboard:
             self._turns.leave(exchange)
         if error is not None:
             exchange.error = error
+        exchange.finished = True
         exchange.took = self.now() - exchange.begun
         self._active -= 1
         self._finished.append(exchange)
