@@ -9,7 +9,7 @@ where no cgroup does. Discovery asks this of every process of a host; on demand 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from sonde.errors import ParseError
@@ -62,6 +62,9 @@ class Sight(NamedTuple):
         return {name: value for name, value in self.environ.items() if not name.startswith("SLURM_")}
 
 
+_NOTHING = Sight(None, {}, [])
+
+
 class Membership:
     """The rule. `adopted` is told when a part turns out to be of a larger job, before anybody is said to be in it."""
 
@@ -101,18 +104,21 @@ class Membership:
 
     def ask(self, pid: int) -> Sight:
         """What is known of one process, also when only its session or its pod tells. Nothing of one that is gone."""
-        try:
-            sight = self.look(pid)
-            job = sight.job
-            if job is None and self.by_session:
-                job = self._job_of_relatives(pid)
-            elif job is not None and job.part == job.key.text:  # a pod, and nobody has said what it is a pod of
-                job = self._whole_of_relatives(pid, job)
-        except (OSError, ParseError):
-            return Sight(None, {}, [])
+        sight = self._seen(pid)
+        job = sight.job
+        if job is None and self.by_session:
+            job = self._job_of_relatives(pid)
+        elif job is not None and job.part == job.key.text:  # a pod, and nobody has said what it is a pod of
+            job = self._whole_of_relatives(pid, job)
         if not sight.environ and not sight.hidden:  # no job's mark in it, but perhaps a rank
             sight = sight._replace(environ=self._rank_alone(pid))
         return sight._replace(job=job)
+
+    def _seen(self, pid: int) -> Sight:
+        try:
+            return self.look(pid)
+        except (OSError, ParseError):
+            return _NOTHING
 
     def _rank_alone(self, pid: int) -> Environ:
         try:
@@ -123,35 +129,42 @@ class Membership:
 
     def _job_of_relatives(self, pid: int) -> Job | None:
         """The job of the session's leader or, when that has ended, of the nearest ancestor in the session."""
-        session, _ = parse_stat(self._host.read(f"proc/{pid}/stat"))
+        session = self._session(pid)
         if session in (0, pid):
             return None  # it has left the session it was born in, or that is one of another namespace
         relatives = (session,) if self._host.exists(f"proc/{session}") else self._ancestors(pid)
         for relative in relatives:
-            if parse_stat(self._host.read(f"proc/{relative}/stat"))[0] != session:
-                return None
-            job = self.look(relative).job
+            job = self._seen(relative).job if self._session(relative) == session else None
             if job is not None:
                 return job._replace(step="", task="") if job.id.scheduler in self.by_session else None
         return None
 
     def _whole_of_relatives(self, pid: int, job: Job) -> Job:
         for ancestor in self._ancestors(pid):
-            seen = self.look(ancestor)
-            if seen.job is None or seen.job.part != job.part:
+            seen = self._seen(ancestor).job
+            if seen is None or seen.part != job.part:
                 break  # out of the pod
-            if seen.job.key != job.key:
-                return self.look(pid).job or job
+            if seen.key != job.key:
+                return self._seen(pid).job or job  # it has been noted what the pod is of
         return job
 
-    def _ancestors(self, pid: int) -> list[int]:
-        found: list[int] = []
-        while len(found) < _GENERATIONS:
-            pid = parse_kinship(self._host.read(f"proc/{pid}/stat")).parent
+    def _session(self, pid: int) -> int:
+        """0 when it cannot be told."""
+        try:
+            return parse_stat(self._host.read(f"proc/{pid}/stat"))[0]
+        except (OSError, ParseError):
+            return 0
+
+    def _ancestors(self, pid: int) -> Iterator[int]:
+        """The nearest first, as far as they can be seen."""
+        for _ in range(_GENERATIONS):
+            try:
+                pid = parse_kinship(self._host.read(f"proc/{pid}/stat")).parent
+            except (OSError, ParseError):
+                return
             if pid <= 1:
-                break
-            found.append(pid)
-        return found
+                return
+            yield pid
 
     def _outranks(self, told: Job, job: Job) -> bool:
         """A batch system that runs in pods: its job is what the user knows, the pod is only where slurmd runs.

@@ -17,8 +17,9 @@ from sonde.hostfs import HostFS
 PYTORCH = "pytorch"
 MINDSPORE = "mindspore"
 
-_GPU = re.compile(rb"/(?:libcuda|libcudart|libtorch_cuda|libtorch_hip|libamdhip64|libascendcl)[-.\w]*\.so")
-_FRAMEWORK = re.compile(rb"^([0-9a-f]+)-[^\n]*/(?:(libtorch_cpu)|_c_expression)[-.\w]*\.so", re.MULTILINE)
+_END = rb"[-.\w]*\.so[.0-9]*(?= |$)"  # a bundled library has a hash in its name, a replaced one ` (deleted)` after it
+_GPU = re.compile(rb"/(?:libcuda|libcudart|libtorch_cuda|libtorch_hip|libamdhip64|libascendcl)" + _END, re.MULTILINE)
+_FRAMEWORK = re.compile(rb"^([0-9a-f]+)-[^\n]*/(?:(libtorch_cpu)|_c_expression)" + _END, re.MULTILINE)
 _PIECE = 65536
 _LARGEST = 16 * 2**20  # bytes: 65,530 lines of 256
 

@@ -101,6 +101,38 @@ def test_the_first_request_registers_a_process_under_its_real_pid(place: Place) 
     assert process.started > 0
 
 
+def test_the_time_between_two_polls_is_known_from_the_second_on(place: Place) -> None:
+    child = place.client()
+    place.ask(child, 3, 0)
+    process = place.processes.get(child.pid)
+    assert process is not None
+    first = process.poll_ns
+    time.sleep(0.05)
+    place.ask(child, 3, 0)
+
+    assert first == 0
+    assert 50_000_000 <= process.poll_ns < 5_000_000_000
+
+
+def test_another_program_in_the_same_process_is_somebody_new(loop: RunningLoop) -> None:
+    processes = Processes(loop, HostFS())
+    request = wire.parse(wire.pack_request(wire.Request(3, 0, (os.getpid(),))))
+    before, after = (Sender(os.getpid(), 0, 0, address) for address in ("first", "second"))
+    loop.call(lambda: processes.handle(before, *request))
+    process = processes.get(os.getpid())
+    assert process is not None
+    process.identity = "python launch.py"
+    registered = process.first_ns
+    loop.call(lambda: processes.handle(before, *request))
+    kept = process.identity
+    loop.call(lambda: processes.handle(after, *request))
+    loop.call(processes.close)
+
+    assert kept == "python launch.py"
+    assert process.identity is None
+    assert process.first_ns > registered
+
+
 def test_a_process_leaves_the_table_within_a_second_of_its_exit(place: Place) -> None:
     child = place.client()
     place.ask(child, 3, 0)
