@@ -147,8 +147,10 @@ class Training:
 
     def wait_for(self, name: str, count: int = 1, seconds: float = PATIENCE) -> list[dict[str, Any]]:
         until = time.monotonic() + seconds
+        ended = False
         while len(found := self.events(name)) < count:
-            assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.log.read_text()}"
+            assert not ended, f"it ended with {self.process.returncode}:\n{self.log.read_text()}"
+            ended = self.process.poll() is not None  # then what it has said is complete at the next look
             assert time.monotonic() < until, f"no {name!r} within {seconds} s:\n{self.log.read_text()}"
             time.sleep(0.02)
         return found
@@ -209,7 +211,7 @@ def training(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 def _quiet_environ() -> dict[str, str]:
     """Ours, without what would lead to another daemon or make a rank of it, and on one core."""
-    foreign = ("KINETO_", "SLURM_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "SONDE_", "PYTHONPATH")
+    foreign = ("KINETO_", "SLURM_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "SONDE_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return {**kept, "OMP_NUM_THREADS": "1"}
 

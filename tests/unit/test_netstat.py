@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonde.hostfs import HostFS
-from sonde.netstat import Owner, Row, ask_kernel, holder, listener, peer_row, row_of
+from sonde.netstat import Owner, Row, ask_kernel, holder, listener, listening_uid, peer_row, row_of
 
 HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 V4, MAPPED, V6 = "0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"
@@ -81,6 +81,7 @@ def test_a_listener_on_all_addresses_is_found_for_one_of_them(host: HostFS) -> N
     assert listener(host, "127.0.0.1", 0x06F2) == Owner(77, "dynolog")
     assert listener(host, "::1", 0x06F2) == Owner(77, "dynolog")
     assert listener(host, "127.0.0.1", 1) is None
+    assert (listening_uid(host, "127.0.0.1", 0x06F2), listening_uid(host, "127.0.0.1", 1)) == (0, None)
 
 
 def test_a_socket_nobody_is_seen_to_hold_has_no_holder(host: HostFS) -> None:
