@@ -38,6 +38,7 @@ class DaemonConfig(NamedTuple):
     root: str = "/"  # where the host's /proc and /sys are found, for a daemon in a container
     rpc_address: str = "127.0.0.1:1778"  # empty: no TCP
     http_address: str = "127.0.0.1:1779"  # /metrics and /healthz; empty: off
+    certs_dir: str = ""  # server.crt, server.key, ca.crt and ca.crl: rpc_address then speaks mutual TLS; empty: no TLS
     insecure: bool = False  # allow addresses that other machines can reach, where nothing proves who is calling
     log_file: str = ""  # empty: standard error
     log_level: Literal["debug", "info", "warning", "error"] = "info"  # the least that is logged

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from sonde.address import Address, parse_address
+from sonde.listening import listen
 from sonde.loop import Loop
-from sonde.sockets import Acceptor, Stream, listen
+from sonde.sockets import Acceptor, Stream
 
 log = logging.getLogger(__name__)
 

@@ -315,9 +315,9 @@ class _Trust:
     """
 
     def __init__(self, tls: Tls, url: str) -> None:
-        import ssl
+        from sonde import tlserrors
 
-        self.torn: tuple[type[OSError], ...] = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+        self.torn = tlserrors.TORN
         self._tls = tls
         self._url = url
         self._seen = self._stamps()
@@ -361,38 +361,29 @@ class _Trust:
         return context
 
     def _unusable(self, what: str, path: str, error: Exception) -> ConfigError:
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
-        return ConfigError(f"{self._url}: cannot use {what} {path}: {_words(reason)}")
+        from sonde.tlserrors import words
+
+        return ConfigError(f"{self._url}: cannot use {what} {path}: {words(error)}")
 
     def failure(self, error: OSError) -> Unavailable:
         """What went wrong on a connection with TLS, in words."""
-        import ssl
+        from sonde.tlserrors import Failure, kind_of, words
 
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return Unavailable(
-                f"{self._url}: the server's certificate is refused: {error.verify_message}",
-                hint="trust its authority with the CA file, or ask for the name that its certificate carries",
-            )
-        if isinstance(error, self.torn) and not isinstance(error, ConnectionRefusedError):
-            return Unavailable(
-                f"{self._url}: the server closed the connection",
-                hint="it may want a certificate of ours, or another one: its log has the reason",
-            )
-        if not isinstance(error, ssl.SSLError):
-            return Unavailable(f"{self._url}: {error.strerror or error}")
-        reason = error.reason or ""
-        if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason or "HANDSHAKE_FAILURE" in reason:
-            # The server's alert (RFC 8446, 6.2). One of TLS 1.3 comes after the handshake, with the first answer.
-            shown = "refuses our certificate" if self._tls.certificate else "wants a certificate of ours"
-            return Unavailable(
-                f"{self._url}: the server {shown}: {_words(reason)}",
-                hint="set the client's certificate and key, of an authority that the server trusts",
-            )
-        if reason == "WRONG_VERSION_NUMBER":
-            return Unavailable(f"{self._url}: the server does not speak TLS there", hint="write http:// instead")
-        return Unavailable(f"{self._url}: TLS: {_words(reason) or error}")
-
-
-def _words(reason: str) -> str:
-    """`TLSV13_ALERT_CERTIFICATE_REQUIRED` as `tlsv13 alert certificate required`; other text as it is."""
-    return reason.replace("_", " ").lower() if reason.isupper() else reason
+        refuses = "refuses our certificate" if self._tls.certificate else "wants a certificate of ours"
+        message, hint = {
+            Failure.UNTRUSTED: (
+                f"the server's certificate is refused: {getattr(error, 'verify_message', '')}",
+                "trust its authority with the CA file, or ask for the name that its certificate carries",
+            ),
+            Failure.TORN: (
+                "the server closed the connection",
+                "it may want a certificate of ours, or another one: its log has the reason",
+            ),
+            Failure.REFUSED: (
+                f"the server {refuses}: {words(error)}",
+                "set the client's certificate and key, of an authority that the server trusts",
+            ),
+            Failure.PLAIN: ("the server does not speak TLS there", "write http:// instead"),
+            Failure.OTHER: (words(error), ""),
+        }[kind_of(error)]
+        return Unavailable(f"{self._url}: {message}", hint=hint)

@@ -1,4 +1,4 @@
-"""Listening sockets and the connections they accept, on the loop: bounded, with deadlines, none waiting for another.
+"""Connections that listening sockets accept, on the loop: bounded, with deadlines, none waiting for another.
 
 What is said on a connection is a `Conversation` (HTTP, RPC); how the bytes come and go is here. A reply is an iterator
 of chunks: one chunk is made per turn of the loop, when the client has taken the one before, so a large reply delays
@@ -12,27 +12,20 @@ import logging
 import os
 import select
 import socket
-import stat
-import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from sonde.address import Address
-from sonde.errors import ConfigError, Denied, Unavailable
-from sonde.hostfs import HostFS
+from sonde.errors import RpcError
 from sonde.loop import READ, WRITE, Loop, Timer
-from sonde.netstat import Owner, listener, process_name
 
 log = logging.getLogger(__name__)
 
-_BACKLOG = 128
-_RECEIVE = 65536
+RECEIVE = 65536  # bytes taken from the kernel in one turn
 _SEND = 262144  # bytes handed to the kernel in one turn
 _STALL = 10.0  # seconds a client may take nothing of a reply
 _PATIENCE = 60.0  # seconds a reply may wait for whoever makes its next chunk
 _DRAIN = 1.0  # seconds a client has to see our end before the connection is cut
-_UCRED = struct.Struct("=iII")  # struct ucred: pid, uid, gid
 _PAUSE = 0.5  # seconds without accepting when descriptors have run out
 
 
@@ -68,7 +61,14 @@ def _nothing() -> None:
 
 
 class Stream:
-    """One accepted connection. Either the client has the turn, or a reply is being written, or we are parting."""
+    """One accepted connection. Either the client has the turn, or a reply is being written, or we are parting.
+
+    A transport of another kind (sonde.rpc.secure) has its own ways to begin, receive, transmit and part.
+    """
+
+    user: str | None = None  # whom the client's certificate vouches for; None: it has shown none
+    refusal: RpcError | None = None  # why nothing that it asks is answered
+    known = True  # false until it has proved who it is, where it must
 
     def __init__(self, acceptor: Acceptor, sock: socket.socket) -> None:
         self.sock = sock
@@ -84,8 +84,11 @@ class Stream:
         self._deadline = 0.0
         self.active = time.monotonic()  # when bytes last moved
         self.closed = False
-        self._conversation: Conversation = acceptor.converse(self)
+        self._conversation: Conversation = self._opening()
         self._loop.register(sock, READ, self._on_events)
+
+    def _opening(self) -> Conversation:
+        return self._acceptor.converse(self)
 
     def begin(self) -> None:
         """Look at once: a client sends its request right after it has connected, and the loop is spared a turn."""
@@ -121,6 +124,7 @@ class Stream:
         if self.closed:
             return
         try:
+            self._farewell()
             self.sock.shutdown(socket.SHUT_WR)
         except OSError:
             self.close()
@@ -128,6 +132,9 @@ class Stream:
         self._parting = True
         self._watch(READ)
         self.allow(_DRAIN)
+
+    def _farewell(self) -> None:
+        """The last word of the transport itself."""
 
     def close(self) -> None:
         if self.closed:
@@ -165,10 +172,23 @@ class Stream:
             self.close()  # a bug in a conversation ends this connection only; the loop logs it
             raise
 
-    def _read(self) -> None:
+    def _receive(self) -> bytes | None:
+        """What has come; None when nothing has, and no bytes at the end."""
         try:
-            data = self.sock.recv(_RECEIVE)
+            return self.sock.recv(RECEIVE)
         except BlockingIOError:
+            return None
+
+    def _transmit(self, data: bytes | memoryview) -> int:
+        """How much of it was taken."""
+        try:
+            return self.sock.send(data)
+        except BlockingIOError:
+            return 0
+
+    def _read(self) -> None:
+        data = self._receive()
+        if data is None:
             return
         self.active = time.monotonic()
         if self._parting:
@@ -192,10 +212,7 @@ class Stream:
                 self.allow(_PATIENCE)
                 return
             self._pending = following
-        try:
-            sent = self.sock.send(self._pending[:_SEND])
-        except BlockingIOError:
-            sent = 0
+        sent = self._transmit(self._pending[:_SEND])
         if sent < len(self._pending):
             self._pending = memoryview(self._pending)[sent:]
         elif self._chunks is None:
@@ -241,15 +258,16 @@ class Acceptor:
     def __len__(self) -> int:
         return len(self._streams)
 
-    def add(self, sock: socket.socket) -> None:
+    def add(self, sock: socket.socket, transport: Callable[[Acceptor, socket.socket], Stream] = Stream) -> None:
+        """Accept what comes to a listening socket. A transport that raises OSError has lost its client already."""
         sock.setblocking(False)
         self._listeners.append(sock)
-        self.loop.register(sock, READ, lambda _events: self._accept(sock))
+        self.loop.register(sock, READ, lambda _events: self._accept(sock, transport))
 
     def forget(self, stream: Stream) -> None:
         self._streams.discard(stream)
 
-    def _accept(self, sock: socket.socket) -> None:
+    def _accept(self, sock: socket.socket, transport: Callable[[Acceptor, socket.socket], Stream]) -> None:
         try:
             connection, _ = sock.accept()
         except (BlockingIOError, ConnectionAbortedError):
@@ -263,13 +281,17 @@ class Acceptor:
         if len(self._streams) >= self._limit:
             self._displace()
         self.accepted += 1
-        stream = Stream(self, connection)
+        try:
+            stream = transport(self, connection)
+        except OSError:
+            connection.close()
+            return
         self._streams.add(stream)
         stream.begin()
 
     def _displace(self) -> None:
-        """Close the connection that has moved nothing for longest; one whose reply is under way only if all are."""
-        idlest = min(self._streams, key=lambda stream: (stream.writing, stream.active))
+        """Close the connection that has moved nothing for longest: of strangers first, of those being answered last."""
+        idlest = min(self._streams, key=lambda stream: (stream.known, stream.writing, stream.active))
         self.displaced += 1
         idlest.close()
 
@@ -297,99 +319,8 @@ class Acceptor:
             stream.close()
 
 
-def require_local(address: Address, *, insecure: bool) -> None:
-    """Refuse an address that other machines can reach, unless the operator has said that they may."""
-    if not address.is_local and not insecure:
-        raise ConfigError(
-            f"{address} can be reached from other machines, and nothing there proves who is calling",
-            hint="use a loopback address, or allow it with --insecure (daemon.insecure = true)",
-        )
-
-
-def listen(address: Address, *, insecure: bool = False, mode: int = 0o666) -> socket.socket:
-    """A listening socket. Raises Unavailable, naming the owner, when the address is taken. `mode` is a Unix path's."""
-    if address.path:
-        return _listen_unix(address, mode)
-    require_local(address, insecure=insecure)
-    if not address.is_local:
-        log.warning("listening on %s, which other machines can reach, without authentication", address)
-    host = "127.0.0.1" if address.host == "localhost" else address.host
-    try:
-        # As bytes: a str goes through the codec idna, whose tables take 0.3 MB.
-        name = host.encode() if host.isascii() else host
-        family, _, _, _, where = socket.getaddrinfo(name, address.port, type=socket.SOCK_STREAM)[0]
-    except socket.gaierror as error:
-        raise Unavailable(f"cannot listen on {address}: {error.strerror}") from None
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited by what it accepts
-        sock.bind(where)
-        sock.listen(_BACKLOG)
-    except OSError as error:
-        sock.close()
-        raise _refusal(address, error, listener(HostFS(), str(where[0]), address.port)) from None
-    return sock
-
-
-def _listen_unix(address: Address, mode: int) -> socket.socket:
-    owner = _unix_owner(address)
-    if owner is not None:
-        raise _refusal(address, OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)), owner)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        if stat.S_ISSOCK(_mode_of(address.path)):
-            os.unlink(address.path)  # nobody answers: left behind by a process that was killed
-        sock.bind(address.path)
-        os.chmod(address.path, mode)
-        sock.listen(_BACKLOG)
-    except OSError as error:
-        sock.close()
-        raise _refusal(address, error, None) from None
-    return sock
-
-
-def _mode_of(path: str) -> int:
-    try:
-        return os.lstat(path).st_mode
-    except FileNotFoundError:
-        return 0
-
-
-def _unix_owner(address: Address) -> Owner | None:
-    """Who answers on a socket's path: SO_PEERCRED of a connection is the listener's (unix(7))."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(1.0)
-        try:
-            sock.connect(address.path)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return None
-        except OSError as error:
-            raise _refusal(address, error, None) from None
-        pid, _, _ = credentials(sock)
-    return Owner(pid, process_name(HostFS(), pid))
-
-
-def credentials(sock: socket.socket) -> tuple[int, int, int]:
-    """pid, uid and gid of the process at the other end of a Unix socket, as the kernel noted them."""
-    pid, uid, gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return pid, uid, gid
-
-
 def _unlink(sock: socket.socket) -> None:
     try:
         os.unlink(sock.getsockname())
     except OSError:
         pass  # somebody was faster
-
-
-def _refusal(address: Address, error: OSError, owner: Owner | None) -> Unavailable:
-    if error.errno == errno.EADDRINUSE:
-        elsewhere = "directory: a daemon has --state DIR" if address.path else "address; port 0 is any free one"
-        return Unavailable(
-            f"{address} is already taken by {owner or 'a process this user cannot see'}",
-            hint=f"stop that process, or choose another {elsewhere}",
-        )
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return Denied(f"this user may not listen on {address}")
-    return Unavailable(f"cannot listen on {address}: {error.strerror}")

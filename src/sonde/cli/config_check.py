@@ -6,9 +6,9 @@ import os
 from typing import Any
 
 from sonde.config import Config, SinkConfig, Table, split
-from sonde.daemon.pages import check_address
+from sonde.daemon.pages import check_address, check_addresses
 from sonde.daemon.paths import check_root
-from sonde.errors import ConfigError, Unavailable, UsageError
+from sonde.errors import ConfigError, Denied, Unavailable, UsageError
 from sonde.hostfs import HostFS
 from sonde.model import MetricSpec
 from sonde.pipeline.assembly import Plan, construct, plan_collectors
@@ -30,10 +30,22 @@ def check(config: Config) -> None:
         for name, table in config.sinks.items():
             _check_sink(name, table, insecure=config.daemon.insecure)
         Enricher(config.daemon.labels)
-        for key in ("rpc_address", "http_address"):
-            check_address(f"daemon.{key}", getattr(config.daemon, key), insecure=config.daemon.insecure)
+        check_addresses(config.daemon)
+        if config.daemon.certs_dir:
+            _check_certificates(config.daemon.certs_dir)
     except (ConfigError, UsageError) as error:
         raise ConfigError(f"{config.source}: {error}", hint=error.hint) from None
+
+
+def _check_certificates(directory: str) -> None:
+    from sonde.rpc.tls import server_context
+
+    try:
+        server_context(directory)
+    except Denied:
+        pass  # the daemon's alone, and whoever checks is somebody else
+    except ConfigError as error:
+        raise ConfigError(f"daemon.certs_dir: {error}", hint=error.hint) from None
 
 
 def _try(plan: Plan, host: HostFS) -> None:

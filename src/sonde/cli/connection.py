@@ -1,14 +1,20 @@
-"""Finding the daemon: --host, else SONDE_DAEMON, else the runtime directory's rpc.sock, else port 1778."""
+"""Finding the daemon: --host, else SONDE_DAEMON, else the runtime directory's rpc.sock, else port 1778; and proving to
+one on another machine who we are: --certs-dir, else SONDE_CERTS_DIR.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from sonde.daemon.paths import default_paths
 from sonde.errors import SondeError, Unavailable
 from sonde.rpc import client
+
+if TYPE_CHECKING:
+    import ssl
 
 DEFAULT_PORT = 1778  # dynolog's
 
@@ -19,6 +25,24 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         metavar="HOST[:PORT]",
         help="the daemon to ask (default: $SONDE_DAEMON, else this node's); unix:/path/rpc.sock also works",
     )
+    parser.add_argument(
+        "--certs-dir",
+        metavar="DIR",
+        help="speak mutual TLS, with client.crt, client.key and ca.crt of this directory (else $SONDE_CERTS_DIR)",
+    )
+
+
+def tls_of(args: argparse.Namespace) -> ssl.SSLContext | None:
+    """How to speak to the daemons of --host; None: without TLS. A Unix socket never has it."""
+    directory = getattr(args, "certs_dir", None) or os.environ.get("SONDE_CERTS_DIR")
+    return _context(directory) if directory else None
+
+
+@lru_cache(maxsize=1)  # `sonde watch` asks every second
+def _context(directory: str) -> ssl.SSLContext:
+    from sonde.rpc.tls import client_context
+
+    return client_context(directory)
 
 
 def address_of(args: argparse.Namespace) -> str:
@@ -56,4 +80,6 @@ def _has_port(named: str) -> bool:
 
 
 def call(args: argparse.Namespace, function: str, *, timeout: float = 5.0, **arguments: Any) -> dict[str, Any]:
-    return client.call(address_of(args), function, timeout=timeout, **arguments)
+    address = address_of(args)
+    tls = None if address.startswith("unix:") else tls_of(args)
+    return client.call(address, function, timeout=timeout, tls=tls, **arguments)

@@ -4,7 +4,8 @@
   sonde daemon --period 1s --live         with a line per second in this terminal until Ctrl-C
   sonde daemon --state ./var              everything it writes in one directory
 
-SIGTERM flushes and ends within two seconds; SIGHUP reopens the log files and reads the configuration again.
+SIGTERM flushes and ends within two seconds; SIGHUP reopens the log files, reads the configuration and the certificates
+again.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--collectors", metavar="A,B", help="only these collectors")
     parser.add_argument(
         "--rpc-address", metavar="HOST:PORT", help="default 127.0.0.1:1778; empty: only the Unix socket"
+    )
+    parser.add_argument(
+        "--certs-dir",
+        metavar="DIR",
+        help="mutual TLS on the RPC address, which may then be any: server.crt, server.key, ca.crt, ca.crl",
     )
     parser.add_argument("--http-address", metavar="HOST:PORT", help="default 127.0.0.1:1779; empty: no /metrics")
     parser.add_argument("--log-file", metavar="FILE", help="default: standard error")
@@ -69,6 +75,7 @@ def changes(args: argparse.Namespace) -> dict[str, object]:
         "period": str(args.period) if args.period is not None else None,
         "collectors": args.collectors.split(",") if args.collectors else None,
         "rpc_address": args.rpc_address,
+        "certs_dir": os.path.abspath(args.certs_dir) if args.certs_dir else None,
         "http_address": args.http_address,
         "log_file": os.path.abspath(args.log_file) if args.log_file else None,
         "log_level": args.log_level,

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sonde.address import parse_address
+from sonde.config import DaemonConfig
 from sonde.errors import ConfigError, UsageError
 from sonde.http import Handler, Request, Response, Server
+from sonde.listening import require_local
 from sonde.loop import Loop
 from sonde.pipeline.outlet import Outlet
-from sonde.sockets import require_local
 
 
 class _Page(NamedTuple):
@@ -77,6 +78,12 @@ class Pages:
 
 def has_page(outlet: Outlet) -> bool:
     return bool(getattr(outlet.sink, "address", "")) and hasattr(outlet.sink, "page")
+
+
+def check_addresses(daemon: DaemonConfig) -> None:
+    """Those of the daemon itself. With certificates whoever calls proves who it is, and may call from anywhere."""
+    check_address("daemon.rpc_address", daemon.rpc_address, insecure=daemon.insecure or bool(daemon.certs_dir))
+    check_address("daemon.http_address", daemon.http_address, insecure=daemon.insecure)
 
 
 def check_address(key: str, text: str, *, insecure: bool) -> None:

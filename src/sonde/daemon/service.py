@@ -1,7 +1,7 @@
 """The daemon: puts loop, pipeline, servers and signals together, and takes them apart within two seconds.
 
 SIGTERM and SIGINT flush and end. SIGHUP reopens the log files and reads the configuration again: a bad one is refused
-with the reason and the old one stays in force. A second SIGTERM ends at once.
+with the reason and the old one stays in force; the same holds for certificates. A second SIGTERM ends at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sonde.daemon import logs
 from sonde.daemon.companion import Companion
 from sonde.daemon.handlers import functions
 from sonde.daemon.interpreter import keep_tidy, tune_interpreter
-from sonde.daemon.pages import Pages, check_address
+from sonde.daemon.pages import Pages, check_addresses
 from sonde.daemon.paths import Paths
 from sonde.errors import SondeError, Unavailable
 from sonde.hostfs import HostFS
@@ -42,12 +42,13 @@ from sonde.store.ring import Ring
 from sonde.version import describe
 
 if TYPE_CHECKING:
+    from sonde.daemon.certificates import Certificates
     from sonde.tracing.functions import Tracing
 
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 60.0  # how often what was not available is tried again
-_FIXED = ("rpc_address", "http_address", "root", "host", "log_file")  # of [daemon]: read at the start only
+_FIXED = ("rpc_address", "certs_dir", "http_address", "root", "host", "log_file")  # of [daemon]: read at the start only
 
 
 class Daemon:
@@ -72,6 +73,11 @@ class Daemon:
         self._making = threading.Lock()
         self.processes = Processes(self._loop, self.host)
         self._http: Server | None = None
+        self._certificates: Certificates | None = None
+        if config.daemon.certs_dir:
+            from sonde.daemon.certificates import Certificates
+
+            self._certificates = Certificates(config.daemon.certs_dir)
         self._pages = Pages(self._loop)
         self._stopping = False
         self._log_handler = logs.set_up(config.daemon)  # first: what is left out and why is said while building
@@ -197,12 +203,12 @@ class Daemon:
 
     def _listen(self) -> None:
         daemon = self.config.daemon
-        check_address("daemon.rpc_address", daemon.rpc_address, insecure=daemon.insecure)
-        check_address("daemon.http_address", daemon.http_address, insecure=daemon.insecure)
+        check_addresses(daemon)
         self._rpc = RpcServer(self._loop, functions(self))
         self.addresses["rpc"] = str(self._rpc.listen(f"unix:{self._paths.rpc_socket}"))
         if daemon.rpc_address:
-            self.addresses["tcp"] = str(self._rpc.listen(daemon.rpc_address, insecure=daemon.insecure))
+            tls = self._certificates.context() if self._certificates else None
+            self.addresses["tcp"] = str(self._rpc.listen(daemon.rpc_address, tls=tls, insecure=daemon.insecure))
         if daemon.http_address:
             self._http = Server(self._loop, {"/metrics": self._prometheus.page, "/healthz": self._health, "/": _index})
             where = self._http.listen(daemon.http_address, insecure=daemon.insecure)
@@ -261,6 +267,8 @@ class Daemon:
         for reopen in (getattr(self._log_handler, "reopen", None), *map(_reopener, self.assembly.outlets)):
             if reopen is not None:
                 reopen()
+        if self._certificates is not None and self._rpc is not None:
+            self._certificates.renew(self._rpc)
         try:
             config = self._reload()
             assembly = self._renewed(config)

@@ -5,27 +5,38 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from sonde.address import Address, parse_address
-from sonde.errors import TimedOut
+from sonde.errors import TimedOut, Unavailable
 from sonde.rpc import failures
 from sonde.rpc.codec import LENGTH, REPLY_LIMIT, Message, decode, encode, parse_error, parse_length
+
+if TYPE_CHECKING:
+    import ssl
 
 _RECEIVE = 262144
 
 
-def call(address: str, fn: str, /, timeout: float = 5.0, **arguments: object) -> Message:
-    """One request, one reply. Raises RpcError for an error reply, Unavailable, TimedOut."""
+def call(
+    address: str, fn: str, /, timeout: float = 5.0, tls: ssl.SSLContext | None = None, **arguments: object
+) -> Message:
+    """One request, one reply. Raises RpcError for an error reply, Unavailable, TimedOut.
+
+    `tls` is a client's context (sonde.rpc.tls); a Unix socket does without it.
+    """
     where = parse_address(address)
-    with _Line(where, timeout) as line:
+    with _Line(where, timeout, tls) as line:
         line.send({**arguments, "fn": fn})
         return line.receive()
 
 
-def stream(address: str, fn: str, /, timeout: float = 5.0, **arguments: object) -> Iterator[Message]:
+def stream(
+    address: str, fn: str, /, timeout: float = 5.0, tls: ssl.SSLContext | None = None, **arguments: object
+) -> Iterator[Message]:
     """One request, frames until one with `done`. The timeout is of each frame."""
     where = parse_address(address)
-    with _Line(where, timeout) as line:
+    with _Line(where, timeout, tls) as line:
         line.send({**arguments, "fn": fn})
         while True:
             line.deadline = time.monotonic() + timeout
@@ -38,23 +49,40 @@ def stream(address: str, fn: str, /, timeout: float = 5.0, **arguments: object) 
 class _Line:
     """A connection with a deadline for everything said on it."""
 
-    def __init__(self, where: Address, timeout: float) -> None:
+    def __init__(self, where: Address, timeout: float, tls: ssl.SSLContext | None) -> None:
         self._where = where
         self._timeout = timeout
         self._buffer = b""
         self.deadline = time.monotonic() + timeout
+        self._secure = tls is not None and not where.path
         try:
             self._sock = _connect(where, timeout)
         except TimeoutError:
             raise self._late() from None
         except (OSError, ValueError) as error:
             raise failures.unreachable(where, error) from None
+        if tls is not None and self._secure:
+            self._sock = self._secured(tls)
 
     def __enter__(self) -> _Line:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._sock.close()
+
+    def _secured(self, tls: ssl.SSLContext) -> ssl.SSLSocket:
+        from sonde.rpc.handshake import secured  # with ssl, which most calls do without
+
+        sock = self._sock
+        try:
+            sock.settimeout(max(0.001, self.deadline - time.monotonic()))
+            return secured(sock, tls, self._where)
+        except TimeoutError:
+            sock.close()
+            raise self._late() from None
+        except BaseException:
+            sock.close()
+            raise
 
     def _late(self) -> TimedOut:
         return failures.late(self._where, self._timeout)
@@ -98,8 +126,18 @@ class _Line:
             return self._sock.recv(_RECEIVE)
         except TimeoutError:
             raise self._late() from None
-        except ConnectionResetError:
+        except OSError as error:
+            return self._broken(error)
+
+    def _broken(self, error: OSError) -> bytes:
+        """The connection ends without an answer. With TLS 1.3 that is also how a daemon refuses our certificate."""
+        if self._secure:
+            from sonde.rpc.handshake import failure
+
+            raise failure(self._where, error) from None
+        if isinstance(error, ConnectionResetError):
             return b""
+        raise Unavailable(f"the connection to {self._where} broke: {error.strerror or error}") from None
 
 
 def _connect(where: Address, timeout: float) -> socket.socket:

@@ -50,6 +50,14 @@ def parse_length(prefix: bytes, limit: int = REQUEST_LIMIT) -> int:
     return length
 
 
+def is_hello(data: bytes) -> bool:
+    """Does a client begin a handshake of TLS (16 03 .. .. .. 01: RFC 8446, 4.1.2) where a message should begin?
+
+    The first four bytes may be the length of a message; the sixth, the second of a JSON text, cannot.
+    """
+    return data[:2] == b"\x16\x03" and data[5:6] == b"\x01"
+
+
 def decode(body: bytes) -> Message:
     """The JSON object of a message, or RpcError."""
     try:

@@ -1,14 +1,17 @@
-"""Who is calling: by SO_PEERCRED on a Unix socket (unix(7)), by the kernel's socket table on TCP over loopback."""
+"""Who is calling: by SO_PEERCRED on a Unix socket (unix(7)), by the kernel's socket table on TCP over loopback, by the
+certificate on TLS.
+"""
 
 from __future__ import annotations
 
 import socket
+import time
 from typing import NamedTuple
 
 from sonde import netstat
 from sonde.address import Address, is_loopback
 from sonde.hostfs import HostFS
-from sonde.sockets import credentials
+from sonde.listening import credentials
 
 
 class Peer(NamedTuple):
@@ -17,6 +20,7 @@ class Peer(NamedTuple):
     uid: int | None
     pid: int | None
     address: str  # `127.0.0.1:40112`, or `unix`
+    name: str = ""  # the user a certificate vouches for, whether or not this node knows it
 
 
 UNKNOWN = Peer(None, None, "?")
@@ -52,6 +56,41 @@ def identify(sock: socket.socket) -> Peer:
     except OSError:
         return peer
     return peer._replace(uid=row.uid) if row is not None else peer
+
+
+class Users:
+    """The uids of the users that certificates name, remembered: a directory service may take seconds to answer."""
+
+    _SECONDS = 60.0
+    _MOST = 1000
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int | None, float]] = {}
+
+    def remembers(self, name: str) -> bool:
+        found = self._known.get(name)
+        return found is not None and time.monotonic() < found[1]
+
+    def uid(self, name: str) -> int | None:
+        """What was found; None for a user this node does not have."""
+        return self._known.get(name, (None, 0.0))[0]
+
+    def keep(self, name: str, uid: int | None) -> None:
+        if len(self._known) >= self._MOST:
+            self._known.clear()
+        self._known[name] = (uid, time.monotonic() + self._SECONDS)
+
+
+def look_up(name: str) -> int | None:
+    """Ask the node for a user. May wait for the network (nsswitch.conf(5)): not for the loop's thread."""
+    if name == "root":
+        return 0
+    import pwd
+
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except (KeyError, ValueError):  # ValueError: a zero byte, or what is no text to this system
+        return None
 
 
 def _row(server: tuple[str, int], client: tuple[str, int]) -> netstat.Row | None:

@@ -12,22 +12,31 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from sonde.address import Address, parse_address
 from sonde.errors import RpcError
+from sonde.listening import listen
 from sonde.loop import Loop
-from sonde.rpc.codec import LENGTH, Message, decode, encode, error_reply, parse_length
+from sonde.rpc.codec import LENGTH, Message, decode, encode, error_reply, is_hello, parse_length
 from sonde.rpc.feed import Feed
-from sonde.rpc.peer import Peer, from_socket, identify
-from sonde.sockets import Acceptor, Stream, listen
+from sonde.rpc.peer import Peer, Users, from_socket, identify, look_up
+from sonde.sockets import Acceptor, Stream
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger(__name__)
 
 REQUEST_TIME = 5.0  # seconds to send a request
 BLOCKING_TIME = 30.0  # seconds for a function that waits for others
 _CONNECTIONS = 64
+_TLS = RpcError(
+    "tls", "this address does not speak TLS", hint="leave out --certs-dir, or start the daemon with --certs-dir"
+)
 _THREADS = 8  # of functions that block; the next is refused, and may be asked again
 
 
@@ -39,16 +48,16 @@ class Pending:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._answer: Message | RpcError | None = None
-        self._deliver: Callable[[Message | RpcError], None] | None = None
+        self._answer: Answer | RpcError | None = None
+        self._deliver: Callable[[Answer | RpcError], None] | None = None
 
-    def resolve(self, answer: Message | RpcError) -> None:
+    def resolve(self, answer: Answer | RpcError) -> None:
         if self._deliver is not None:
             self._deliver(answer)
         elif self._answer is None:
             self._answer = answer
 
-    def then(self, deliver: Callable[[Message | RpcError], None]) -> None:
+    def then(self, deliver: Callable[[Answer | RpcError], None]) -> None:
         """Say who takes the answer; it may be there already."""
         self._deliver = deliver
         if self._answer is not None:
@@ -56,7 +65,7 @@ class Pending:
 
 
 Answer = Message | Iterator[Message] | Feed | Pending
-Finish = Callable[[], Message]  # what is left to do in the loop's thread, by a function that blocks
+Finish = Callable[[], Answer | RpcError]  # what is left to do in the loop's thread, by a function that blocks
 Function = Callable[[Message, Peer], Answer | Finish]
 
 
@@ -84,10 +93,16 @@ class _Conversation:
         stream.allow(REQUEST_TIME)
 
     def received(self, data: bytes) -> None:
+        if self._stream.refusal is not None:
+            self._refuse(self._stream.refusal)
+            return
         if self._pending is not None:
             return  # one request a connection: whatever follows is not kept
         self._buffer += data
         if len(self._buffer) < LENGTH.size:
+            return
+        if is_hello(self._buffer):
+            self._refuse(_TLS)
             return
         try:
             length = parse_length(self._buffer)
@@ -100,7 +115,9 @@ class _Conversation:
             self._respond(self._buffer[LENGTH.size :])
 
     def _respond(self, body: bytes) -> None:
-        name, answer = self._server.respond(body, self._stream)
+        self._settle(*self._server.respond(body, self._stream))
+
+    def _settle(self, name: str, answer: Answer | RpcError) -> None:
         if isinstance(answer, Pending):
             self._wait(name, answer)
         elif isinstance(answer, Mapping | RpcError):
@@ -130,10 +147,10 @@ class _Conversation:
         self._stream.allow(pending.seconds)
         pending.then(lambda answer: self._resolved(name, pending, answer))
 
-    def _resolved(self, name: str, pending: Pending, answer: Message | RpcError) -> None:
+    def _resolved(self, name: str, pending: Pending, answer: Answer | RpcError) -> None:
         if self._pending is pending and not self._stream.closed:
             self._pending = None
-            self._reply(self._server.encoded(name, answer), None)
+            self._settle(name, answer)
 
     def _refuse(self, error: RpcError) -> None:
         self._reply(self._server.encoded("", error), None)
@@ -150,17 +167,32 @@ class RpcServer:
         self._functions = {name: f if isinstance(f, Entry) else Entry(f) for name, f in functions.items()}
         self._loop = loop
         self._threads = 0
+        self._users = Users()
+        self._tls: ssl.SSLContext | None = None
         self._acceptor = Acceptor(loop, lambda stream: _Conversation(self, stream), limit=_CONNECTIONS)
         self.requests = 0
         self.errors = 0  # requests that got an error for an answer
 
-    def listen(self, address: str, *, insecure: bool = False) -> Address:
-        """Listen on `127.0.0.1:1778` or `unix:/run/sonde/rpc.sock`; what others can reach needs `insecure`."""
+    def listen(self, address: str, *, tls: ssl.SSLContext | None = None, insecure: bool = False) -> Address:
+        """Listen on `127.0.0.1:1778` or `unix:/run/sonde/rpc.sock`; what others can reach needs `tls` or `insecure`."""
         where = parse_address(address)
-        sock = listen(where, insecure=insecure)
-        self._acceptor.add(sock)
+        sock = listen(where, insecure=insecure, proves=tls is not None)
+        if tls is None:
+            self._acceptor.add(sock)
+        else:
+            from sonde.rpc.secure import RefusalLog, SecureStream
+
+            self.renew(tls)
+            refusals = RefusalLog()
+            self._acceptor.add(
+                sock, lambda acceptor, client: SecureStream(acceptor, client, self._tls or tls, refusals)
+            )
         name = sock.getsockname()
         return where if where.path else Address(name[0], name[1])
+
+    def renew(self, tls: ssl.SSLContext) -> None:
+        """Certificates for the connections to come on addresses with TLS; those that are there go on as they are."""
+        self._tls = tls
 
     @property
     def connections(self) -> int:
@@ -169,15 +201,34 @@ class RpcServer:
     def respond(self, body: bytes, stream: Stream) -> tuple[str, Answer | RpcError]:
         """The function a request names, and what it answers."""
         self.requests += 1
-        name = ""
         try:
             request = decode(body)
             name, entry = self._entry(request)
-            peer = self._peer(name, entry, stream)
         except RpcError as error:
-            return name, error
-        work = self._in_thread if entry.blocks else _call
-        return name, _guarded(lambda: work(entry, request, peer))  # type: ignore[return-value]  # as its type says
+            return "", error
+        user = stream.user
+        if user is not None and (entry.writes or entry.identifies) and not self._users.remembers(user):
+            return name, self._after_look_up(user, lambda: self._called(name, entry, request, stream))
+        return name, self._called(name, entry, request, stream)
+
+    def _called(self, name: str, entry: Entry, request: Message, stream: Stream) -> Answer | RpcError:
+        def call() -> object:
+            peer = self._peer(name, entry, stream)
+            return self._in_thread(lambda: entry.call(request, peer)) if entry.blocks else entry.call(request, peer)
+
+        return _checked(_guarded(call))
+
+    def _after_look_up(self, user: str, call: Finish) -> Answer | RpcError:
+        """Call when it is known who a user of a certificate is here."""
+        deadline = time.monotonic() + REQUEST_TIME
+
+        def found(uid: int | None) -> Answer | RpcError:
+            self._users.keep(user, uid)
+            if time.monotonic() > deadline:  # whoever was told that it failed must not have it done
+                return RpcError("timed-out", f"{user} was not found within {REQUEST_TIME:g} s")
+            return call()
+
+        return _checked(_guarded(lambda: self._in_thread(lambda: partial(found, look_up(user)), REQUEST_TIME)))
 
     def encoded(self, name: str, answer: Mapping[str, object] | RpcError) -> bytes:
         """The frame of an answer. One that JSON cannot say is a fault of ours, and is answered as such."""
@@ -190,25 +241,22 @@ class RpcServer:
         self.errors += 1
         return encode(error_reply(answer))
 
-    def _in_thread(self, entry: Entry, request: Message, peer: Peer) -> Pending:
+    def _in_thread(self, work: Callable[[], object], seconds: float = BLOCKING_TIME) -> Pending:
+        """Do what may wait in a thread of its own; what that gives is called for the answer in the loop's thread."""
         if self._threads >= _THREADS:
             raise RpcError("busy", f"{_THREADS} such requests are being answered", hint="ask again in a moment")
-        pending = Pending(BLOCKING_TIME)
-        threading.Thread(target=self._work, args=(entry, request, peer, pending), daemon=True).start()
+        pending = Pending(seconds)
+        threading.Thread(target=self._work, args=(work, pending), daemon=True).start()
         self._threads += 1
         return pending
 
-    def _work(self, entry: Entry, request: Message, peer: Peer, pending: Pending) -> None:
-        answer = _guarded(lambda: entry.call(request, peer))
+    def _work(self, work: Callable[[], object], pending: Pending) -> None:
+        answer = _guarded(work)
         self._loop.post(lambda: self._worked(pending, answer))
 
     def _worked(self, pending: Pending, answer: object) -> None:
         self._threads -= 1
-        if callable(answer):
-            answer = _guarded(answer)
-        if not isinstance(answer, dict | RpcError):
-            answer = _internal(TypeError(f"a function that blocks must not return a {type(answer).__name__}"))
-        pending.resolve(answer)
+        pending.resolve(_checked(_guarded(answer) if callable(answer) else answer))
 
     def _entry(self, request: Message) -> tuple[str, Entry]:
         name = request.get("fn")
@@ -220,17 +268,17 @@ class RpcServer:
             raise RpcError("unknown-function", f"there is no function {name[:80]!r}", hint=f"there are: {known}")
         return name, entry
 
-    @staticmethod
-    def _peer(name: str, entry: Entry, stream: Stream) -> Peer:
-        # Only for those that need it: without sock_diag the table of a node with many connections takes milliseconds.
-        known = entry.writes or entry.identifies
-        peer = identify(stream.sock) if known else from_socket(stream.sock)
+    def _peer(self, name: str, entry: Entry, stream: Stream) -> Peer:
+        if stream.user is not None:
+            peer = from_socket(stream.sock)._replace(uid=self._users.uid(stream.user), name=stream.user)
+        elif entry.writes or entry.identifies:
+            # Only for those that need it: without sock_diag the table of a node with many connections takes
+            # milliseconds.
+            peer = identify(stream.sock)
+        else:
+            peer = from_socket(stream.sock)
         if entry.writes and peer.uid is None:
-            raise RpcError(
-                "denied",
-                f"{name} changes something, and it is not known who is calling from {peer.address}",
-                hint="call from the same machine, over the Unix socket or a loopback address",
-            )
+            raise _denial(name, peer)
         return peer
 
     def waker(self, stream: Stream) -> Callable[[], None]:
@@ -269,10 +317,6 @@ def _marked(name: str, answer: Mapping[str, object]) -> Mapping[str, object]:
     return answer if "." not in name else {"ok": True, **answer}
 
 
-def _call(entry: Entry, request: Message, peer: Peer) -> object:
-    return entry.call(request, peer)
-
-
 def _guarded(work: Callable[[], object]) -> object:
     """What work returns, or the error it is answered with."""
     try:
@@ -282,6 +326,27 @@ def _guarded(work: Callable[[], object]) -> object:
     except Exception as error:
         log.exception("an RPC function failed")
         return _internal(error)
+
+
+def _checked(answer: object) -> Answer | RpcError:
+    """An answer that can be given; anything else is a fault of ours."""
+    if isinstance(answer, dict | RpcError | Pending | Iterator):
+        return answer
+    return _internal(TypeError(f"a function must not return a {type(answer).__name__}"))
+
+
+def _denial(name: str, peer: Peer) -> RpcError:
+    if peer.name:
+        return RpcError(
+            "denied",
+            f"{name} changes something, and this node has no user {peer.name!r}, for whom the certificate is",
+            hint="its CN must be a user of the node, or root: sonde certs client USER",
+        )
+    return RpcError(
+        "denied",
+        f"{name} changes something, and it is not known who is calling from {peer.address}",
+        hint="call from the same machine, over the Unix socket or a loopback address, or with a certificate",
+    )
 
 
 def _internal(error: Exception) -> RpcError:

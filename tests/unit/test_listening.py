@@ -13,7 +13,7 @@ import pytest
 
 from sonde.address import Address
 from sonde.errors import ConfigError, Denied, Unavailable
-from sonde.sockets import listen
+from sonde.listening import listen
 
 
 def test_a_taken_port_names_its_owner() -> None:
@@ -30,7 +30,7 @@ _ON_ALL_ADDRESSES = """
 import fcntl, os, socket, struct
 from sonde.address import Address
 from sonde.errors import Unavailable
-from sonde.sockets import listen
+from sonde.listening import listen
 with socket.socket() as any_socket:
     fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh22x", b"lo", 0x41))
 with listen(Address("0.0.0.0", 0), insecure=True) as first:
