@@ -73,7 +73,7 @@ class Authority:
         digest: str = "sha256",
         subject: str = "",
     ) -> Pair:
-        """A certificate with its key; with days below 0 it has expired. Without names and extensions it has version 1."""
+        """A certificate and its key. With days below 0 it has expired, without names and extensions it is version 1."""
         path = self._folder / name
         pair = Pair(f"{path}.crt", f"{path}.key")
         text = extensions + (f"subjectAltName={names}\n" if names else "")

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "archive": ("sonde.cli.archive", "what the archive holds, and whether it is whole"),
     "memory": ("sonde.cli.memory", "proportional and unique memory of processes, read now"),
     "doctor": ("sonde.cli.doctor", "what works on this host, what does not, why, and what would enable it"),
+    "certs": ("sonde.cli.certs", "certificates for mutual TLS between machines: make, show, revoke"),
     "config": ("sonde.cli.config", "check, show or print the default configuration"),
     "compat": ("sonde.cli.compat", "launchers that speak other systems' command lines"),
     "completion": ("sonde.cli.completion", "tab-completion for bash, zsh or fish"),
