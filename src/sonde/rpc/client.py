@@ -46,6 +46,13 @@ def stream(
                 return
 
 
+def exchange(address: str, body: bytes, /, timeout: float = 5.0) -> bytes:
+    """A request's text and the text of its reply, as they are: for those that show them word for word."""
+    with _Line(parse_address(address), timeout) as line:
+        line.write(LENGTH.pack(len(body)) + body)
+        return line.frame()
+
+
 class _Line:
     """A connection with a deadline for everything said on it."""
 
@@ -88,8 +95,11 @@ class _Line:
         return failures.late(self._where, self._timeout)
 
     def send(self, message: Message) -> None:
+        self.write(encode(message))
+
+    def write(self, data: bytes) -> None:
         try:
-            self._sock.sendall(encode(message))
+            self._sock.sendall(data)
         except TimeoutError:
             raise self._late() from None
         except OSError:
@@ -97,12 +107,15 @@ class _Line:
 
     def receive(self) -> Message:
         """The next message, or what it says went wrong."""
-        length = parse_length(self._exactly(LENGTH.size), REPLY_LIMIT)
-        reply = decode(self._exactly(length))
+        reply = decode(self.frame())
         error = parse_error(reply)
         if error is not None:
             raise error
         return reply
+
+    def frame(self) -> bytes:
+        """What follows the next length, whatever it says."""
+        return self._exactly(parse_length(self._exactly(LENGTH.size), REPLY_LIMIT))
 
     def _exactly(self, count: int) -> bytes:
         parts = [self._buffer]
