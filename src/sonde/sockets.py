@@ -13,7 +13,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from sonde.errors import RpcError
@@ -21,11 +21,24 @@ from sonde.loop import READ, WRITE, Loop, Timer
 
 log = logging.getLogger(__name__)
 
+<<<<<<< HEAD
 RECEIVE = 65536  # bytes taken from the kernel in one turn
+=======
+# Connections that wait to be accepted. One more, and the kernel drops its first packet without a word: that client
+# waits a second and knows nothing. 300 clients that came at once overflowed 128.
+_BACKLOG = 1024
+_RECEIVE = 65536
+>>>>>>> 8f8873c (Do to the daemon what ends dynolog, and keep its other clients served meanwhile)
 _SEND = 262144  # bytes handed to the kernel in one turn
 _STALL = 10.0  # seconds a client may take nothing of a reply
 _PATIENCE = 60.0  # seconds a reply may wait for whoever makes its next chunk
 _DRAIN = 1.0  # seconds a client has to see our end before the connection is cut
+<<<<<<< HEAD
+=======
+_UCRED = struct.Struct("=iII")  # struct ucred: pid, uid, gid
+_GRACE = 0.1  # seconds a new connection is left alone though there are too many: its client may wait for a CPU
+_CROWD = 8  # times the limit, when not even that is granted
+>>>>>>> 8f8873c (Do to the daemon what ends dynolog, and keep its other clients served meanwhile)
 _PAUSE = 0.5  # seconds without accepting when descriptors have run out
 
 
@@ -82,7 +95,7 @@ class Stream:
         self._parting = False
         self._timer: Timer | None = None
         self._deadline = 0.0
-        self.active = time.monotonic()  # when bytes last moved
+        self.begun = self.active = time.monotonic()  # when bytes last moved
         self.closed = False
         self._conversation: Conversation = self._opening()
         self._loop.register(sock, READ, self._on_events)
@@ -244,7 +257,10 @@ class Stream:
 
 
 class Acceptor:
-    """Listening sockets of one protocol and the connections they gave. At most `limit`; the idlest gives way."""
+    """Listening sockets of one protocol and the connections they gave. Beyond `limit` the idlest gives way.
+
+    In a burst that would be one whose client could not send yet: the new have a grace, and there may be more so long.
+    """
 
     def __init__(self, loop: Loop, converse: Callable[[Stream], Conversation], *, limit: int = 64) -> None:
         self.loop = loop
@@ -278,8 +294,7 @@ class Acceptor:
             self._pause(sock, error)
             return
         connection.setblocking(False)
-        if len(self._streams) >= self._limit:
-            self._displace()
+        self._make_room()
         self.accepted += 1
         try:
             stream = transport(self, connection)
@@ -289,17 +304,30 @@ class Acceptor:
         self._streams.add(stream)
         stream.begin()
 
+<<<<<<< HEAD
     def _displace(self) -> None:
         """Close the connection that has moved nothing for longest: of strangers first, of those being answered last."""
         idlest = min(self._streams, key=lambda stream: (stream.known, stream.writing, stream.active))
+=======
+    def _make_room(self) -> None:
+        before = time.monotonic() - _GRACE
+        while len(self._streams) >= self._limit:
+            settled = [stream for stream in self._streams if stream.begun <= before]
+            if not settled and len(self._streams) < self._limit * _CROWD:
+                return
+            self._displace(settled or self._streams)
+
+    def _displace(self, streams: Iterable[Stream]) -> None:
+        """Close the one that has moved nothing for longest; one whose reply is under way only if all are."""
+>>>>>>> 8f8873c (Do to the daemon what ends dynolog, and keep its other clients served meanwhile)
         self.displaced += 1
-        idlest.close()
+        min(streams, key=lambda stream: (stream.writing, stream.active)).close()
 
     def _pause(self, sock: socket.socket, error: OSError) -> None:
         # The connection stays in the backlog and readable: without a pause the loop would spin on it.
         log.warning("cannot accept a connection: %s; trying again in %s s", error.strerror, _PAUSE)
         if self._streams:
-            self._displace()
+            self._displace(self._streams)
         self.loop.modify(sock, 0)
         self.loop.call_at(time.monotonic() + _PAUSE, lambda: self._resume(sock))
 

@@ -209,6 +209,7 @@ def test_beyond_the_cap_the_idlest_connection_gives_way(place: Place) -> None:
         for sock in idle:
             sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
             assert sock.recv(65536).endswith(b"hello")
+        time.sleep(0.11)  # nobody is new any more
 
         assert request(f"{place.url}/").body == b"hello"
         assert idle[0].recv(10) == b""

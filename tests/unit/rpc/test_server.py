@@ -373,9 +373,29 @@ def test_beyond_the_cap_new_callers_are_still_served(place: Place) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(80):
             stack.enter_context(place.connect())
+        time.sleep(0.11)  # nobody is new any more
 
         assert place.call("getStatus") == {"status": 1}
         assert place.server.connections <= 64
+
+
+def test_in_a_burst_a_caller_that_has_not_sent_yet_keeps_its_connection(place: Place) -> None:
+    with contextlib.ExitStack() as stack:
+        slow = stack.enter_context(place.connect())
+        for _ in range(100):
+            stack.enter_context(place.connect()).sendall(b"\x10")
+        slow.sendall(b'\x12\0\0\0{"fn":"getStatus"}')
+
+        assert slow.recv(100)[4:] == b'{"status":1}'
+
+
+def test_a_burst_without_end_is_bounded(place: Place) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(600):
+            stack.enter_context(place.connect())
+
+        assert place.call("getStatus") == {"status": 1}
+        assert place.server.connections <= 8 * 64
 
 
 def test_bytes_without_sense_do_not_hurt_the_server(place: Place) -> None:
