@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sonde.agent import wire
 from sonde.ipc.processes import Process, Processes
 from sonde.rpc.peer import Peer
 
@@ -48,7 +49,8 @@ class OnDemand:
             pids = _integers(request["pids"])
             job_id = _integer(request.get("job_id", 0))
             limit = _integer(request.get("process_limit", DEFAULT_LIMIT))
-        except TypeMismatch as error:
+            wire.pack_config(_delivered(config, 2**64 - 1))  # what cannot be sent would cost a process its answer
+        except (TypeMismatch, wire.WireError) as error:
             return {"status": f"failed with exception = {error}"}
         return self._armed(config, job_id, pids, limit, peer)
 
@@ -71,9 +73,13 @@ class OnDemand:
         }
 
     def _offer(self, config: str) -> Callable[[Process], str]:
-        # As dynolog stores and delivers it; libkineto trims the blanks, and finds the id again in the trace file.
-        text = f"\n    {config}\n    REQUEST_TRACE_ID={self._trace_id()}\n"
+        text = _delivered(config, self._trace_id())
         return lambda process: text
+
+
+def _delivered(config: str, trace_id: int) -> str:
+    """As dynolog stores and delivers it; libkineto trims the blanks, and finds the id again in the trace file."""
+    return f"\n    {config}\n    REQUEST_TRACE_ID={trace_id}\n"
 
 
 def may_drive(peer: Peer, process: Process) -> bool:

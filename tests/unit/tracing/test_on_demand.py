@@ -112,6 +112,14 @@ def test_a_wrong_type_is_answered_in_dynologs_words(place: Place, fields: dict[s
     assert place.ask(**fields) == {"status": f"failed with exception = [json.exception.type_error.302] {status}"}
 
 
+@pytest.mark.parametrize("config", ["A=1\0", "A=\ud800", "A=" + "x" * 65536, "A=" + "x" * 65470])
+def test_what_cannot_be_delivered_is_refused_and_costs_no_process_its_answer(place: Place, config: str) -> None:
+    place.poll(30)
+
+    assert place.ask(config=config)["status"].startswith("failed with exception = ")
+    assert place.poll(30) == ""
+
+
 def test_what_is_missing_is_a_failure(place: Place) -> None:
     assert place.on_demand.request({"config": CONFIG}, ROOT) == {"status": "failed"}
     assert place.on_demand.request({"pids": []}, ROOT) == {"status": "failed"}
