@@ -1,13 +1,14 @@
 """A well-behaved client that asks all the time: RPC getStatus and an IPC poll, every few milliseconds.
 
-    python prober.py PORT        KINETO_IPC_SOCKET_DIR says where the IPC socket is; without it the abstract name
+    python prober.py PORT PID        KINETO_IPC_SOCKET_DIR says where the IPC socket is; without it the abstract name
 
 A line on standard input is answered with what was seen since the line before:
 
-    {"rounds": 41, "starved": 0, "rpc": 0.0007, "ipc": 0.0002, "failures": []}
+    {"rounds": 41, "rpc": 0.0007, "ipc": 0.0002, "whole": 0.0151, "failures": []}
 
-`rpc` and `ipc` are the longest answers in seconds. A round in which this process itself got no CPU for 50 ms says
-nothing about the daemon: it is counted as starved. The waits between two rounds, whose length is known, show that.
+`rpc` and `ipc` are the longest answers in seconds, without the time in which the daemon (PID) or this process was ready
+to run and the kernel let others run: that is the second number of /proc/PID/schedstat, and says how busy the machine
+is. `whole` is the longest answer with it.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ import select
 import socket
 import sys
 import time
+from collections.abc import Callable
 
 from sonde.agent import wire
 
 PAUSE = 0.005
-STARVED = 0.05
-TIMEOUT = 2.0
+TIMEOUT = 5.0
 
 
 class Prober:
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, pid: int) -> None:
         self._port = port
+        self._schedstats = [open(f"/proc/{who}/schedstat", "rb", buffering=0) for who in (pid, os.getpid())]  # noqa: SIM115
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sock.settimeout(TIMEOUT)
         self._sock.bind(wire.client_address(f"prober{os.getpid()}"))
@@ -37,8 +39,8 @@ class Prober:
         self.forget()
 
     def forget(self) -> None:
-        self.rounds = self.starved = 0
-        self.rpc = self.ipc = 0.0
+        self.rounds = 0
+        self.rpc = self.ipc = self.whole = 0.0
         self.failures: list[str] = []
 
     def ask_rpc(self) -> None:
@@ -54,46 +56,42 @@ class Prober:
         if kind != wire.REQUEST:
             raise ValueError(f"a poll was answered with {kind!r}")
 
-    def round(self) -> tuple[float, float]:
-        begun = time.monotonic()
-        self.ask_rpc()
-        between = time.monotonic()
-        self.ask_ipc()
-        return between - begun, time.monotonic() - between
+    def took(self, ask: Callable[[], None]) -> float:
+        """Seconds it took, less those in which a CPU was waited for."""
+        waited, begun = self.waited(), time.monotonic()
+        ask()
+        whole = time.monotonic() - begun
+        self.whole = max(self.whole, whole)
+        # Both may have waited at the same time: the longer wait is taken off, not the sum.
+        return whole - max(now - then for now, then in zip(self.waited(), waited, strict=True))
+
+    def waited(self) -> list[float]:
+        found = []
+        for file in self._schedstats:
+            file.seek(0)
+            found.append(int(file.read().split()[1]) / 1e9)
+        return found
 
     def run(self) -> None:
         print("ready", flush=True)
-        took = (0.0, 0.0)
         while True:
-            before = time.monotonic()
             asked, _, _ = select.select([sys.stdin], [], [], PAUSE)
-            self.note(took, time.monotonic() - before - PAUSE)
             if asked:
                 if not sys.stdin.readline():
                     return
                 self.answer()
             try:
-                took = self.round()
+                self.rpc = max(self.rpc, self.took(self.ask_rpc))
+                self.ipc = max(self.ipc, self.took(self.ask_ipc))
             except (OSError, ValueError) as error:
-                took = (0.0, 0.0)
                 self.failures.append(repr(error))
-
-    def note(self, took: tuple[float, float], overslept: float) -> None:
-        """Two short waits tell on either side of a round whether this process was given the CPU."""
-        before = time.monotonic()
-        time.sleep(PAUSE)
-        overslept = max(overslept, time.monotonic() - before - PAUSE)
-        self.rounds += 1
-        if overslept > STARVED:
-            self.starved += 1
-        else:
-            self.rpc, self.ipc = max(self.rpc, took[0]), max(self.ipc, took[1])
+            self.rounds += 1
 
     def answer(self) -> None:
-        seen = {name: getattr(self, name) for name in ("rounds", "starved", "rpc", "ipc", "failures")}
+        seen = {name: getattr(self, name) for name in ("rounds", "rpc", "ipc", "whole", "failures")}
         print(json.dumps(seen), flush=True)
         self.forget()
 
 
 if __name__ == "__main__":
-    Prober(int(sys.argv[1])).run()
+    Prober(int(sys.argv[1]), int(sys.argv[2])).run()
