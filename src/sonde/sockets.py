@@ -21,24 +21,13 @@ from sonde.loop import READ, WRITE, Loop, Timer
 
 log = logging.getLogger(__name__)
 
-<<<<<<< HEAD
 RECEIVE = 65536  # bytes taken from the kernel in one turn
-=======
-# Connections that wait to be accepted. One more, and the kernel drops its first packet without a word: that client
-# waits a second and knows nothing. 300 clients that came at once overflowed 128.
-_BACKLOG = 1024
-_RECEIVE = 65536
->>>>>>> 8f8873c (Do to the daemon what ends dynolog, and keep its other clients served meanwhile)
 _SEND = 262144  # bytes handed to the kernel in one turn
 _STALL = 10.0  # seconds a client may take nothing of a reply
 _PATIENCE = 60.0  # seconds a reply may wait for whoever makes its next chunk
 _DRAIN = 1.0  # seconds a client has to see our end before the connection is cut
-<<<<<<< HEAD
-=======
-_UCRED = struct.Struct("=iII")  # struct ucred: pid, uid, gid
 _GRACE = 0.1  # seconds a new connection is left alone though there are too many: its client may wait for a CPU
 _CROWD = 8  # times the limit, when not even that is granted
->>>>>>> 8f8873c (Do to the daemon what ends dynolog, and keep its other clients served meanwhile)
 _PAUSE = 0.5  # seconds without accepting when descriptors have run out
 
 
@@ -304,11 +293,6 @@ class Acceptor:
         self._streams.add(stream)
         stream.begin()
 
-<<<<<<< HEAD
-    def _displace(self) -> None:
-        """Close the connection that has moved nothing for longest: of strangers first, of those being answered last."""
-        idlest = min(self._streams, key=lambda stream: (stream.known, stream.writing, stream.active))
-=======
     def _make_room(self) -> None:
         before = time.monotonic() - _GRACE
         while len(self._streams) >= self._limit:
@@ -318,10 +302,9 @@ class Acceptor:
             self._displace(settled or self._streams)
 
     def _displace(self, streams: Iterable[Stream]) -> None:
-        """Close the one that has moved nothing for longest; one whose reply is under way only if all are."""
->>>>>>> 8f8873c (Do to the daemon what ends dynolog, and keep its other clients served meanwhile)
+        """Close the one that has moved nothing for longest: of strangers first, of those being answered last."""
         self.displaced += 1
-        min(streams, key=lambda stream: (stream.writing, stream.active)).close()
+        min(streams, key=lambda stream: (stream.known, stream.writing, stream.active)).close()
 
     def _pause(self, sock: socket.socket, error: OSError) -> None:
         # The connection stays in the backlog and readable: without a pause the loop would spin on it.
