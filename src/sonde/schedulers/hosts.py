@@ -11,10 +11,10 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from sonde.errors import ParseError, ReadError, Unavailable, UsageError
+from sonde.errors import ParseError, ReadError, TimedOut, Unavailable, UsageError
 from sonde.registry import SCHEDULERS, load
 from sonde.schedulers import hostlist
-from sonde.schedulers.job import Environ, Job, JobId, Scheduler
+from sonde.schedulers.job import Environ, Job, JobId, Scheduler, TellsTime
 
 # Which batch systems a job's id can be of; what is none of these is a host list. A PBS server's name begins with a
 # letter, so 10.0.0.1 is an address.
@@ -41,7 +41,7 @@ def hosts_of(text: str, scheduler: str | None = None, *, environ: Environ | None
     text = text.strip()
     if text.startswith("@") and scheduler is None:
         return _unique(_read(text[1:]), f"{text[1:]} names no host")
-    names = (scheduler,) if scheduler is not None else _batch_systems(text)
+    names = (scheduler,) if scheduler is not None else batch_systems(text)
     if not names:
         return _unique(_expanded(text), "no host is named")
     environ = os.environ if environ is None else environ
@@ -50,7 +50,21 @@ def hosts_of(text: str, scheduler: str | None = None, *, environ: Environ | None
     return own or _asked(text, systems)
 
 
-def _batch_systems(text: str) -> tuple[str, ...]:
+def seconds_left(text: str) -> int | None:
+    """How long a job may still run, as far as its batch system tells. Asks its commands: never in a tick."""
+    for name in batch_systems(text):
+        system: TellsTime = load(SCHEDULERS, name)()
+        try:
+            left = system.seconds_left(text)
+        except (Unavailable, ReadError, TimedOut):
+            continue  # not installed, or another system's job
+        if left is not None:
+            return left
+    return None
+
+
+def batch_systems(text: str) -> tuple[str, ...]:
+    """Those that a text can be a job's id of; none for what is a host list, or a job's name that its user gave."""
     return next((names for shape, names in _SHAPES if shape.fullmatch(text)), ())
 
 

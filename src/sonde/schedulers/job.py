@@ -112,6 +112,14 @@ class ReadsFiles(Protocol):
         ...
 
 
+class TellsTime(Protocol):
+    """A batch system that ends a job when its time is over."""
+
+    def seconds_left(self, text: str) -> int | None:
+        """How long the job of this id may still run; None when nothing says. Forks; never in a tick."""
+        ...
+
+
 # In the order in which they are believed: torchrun sets RANK inside a task of srun, srun starts mpirun's daemons.
 # PALS is HPE's launcher, common under PBS. PBS_TASKNUM and PBS_NODENUM are no ranks: the first counts whatever the
 # pbs_mom of a node has started, the batch script and mpirun's daemon among them, and all ranks below that daemon

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -76,6 +77,16 @@ class OarScheduler:
         for text, found in self._oarstat("-j", job.raw_id or job.id.text).items():
             return job.completed(self.parse_job(text, found))
         return job  # oarstat says nothing of a job it does not know
+
+    def seconds_left(self, text: str) -> int | None:
+        """From its walltime and start. The text form has that in the local time of the server: it says nothing."""
+        for found in self._oarstat("-j", text).values():
+            whole = parse_walltime(found.get("walltime", ""))
+            start = found.get("startTime", "")
+            if whole is None or not _is_number(start) or start == "0":
+                return None
+            return max(0, int(start) + whole - round(time.time()))
+        return None
 
     def _oarstat(self, *options: str) -> Jobs:
         return ask([("oarstat", *form, *options) for form in _FORMS], parse_oarstat, timeout=_TIMEOUT)

@@ -83,6 +83,14 @@ class PbsScheduler:
             return job.completed(self.parse_job(text, attributes))
         return job
 
+    def seconds_left(self, text: str) -> int | None:
+        """Its walltime less what it has used of it, which the server learns every few minutes only."""
+        for found in self._qstat(text).values():
+            whole = parse_walltime(found.get("Resource_List.walltime", ""))
+            used = parse_walltime(found.get("resources_used.walltime", "0"))
+            return None if whole is None or used is None else max(0, whole - used)
+        return None
+
     def _qstat(self, *ids: str) -> Jobs:
         jobs = ask([("qstat", *form, *ids) for form in _FORMS], parse_qstat, timeout=_TIMEOUT)
         # Left out: 123[].pbs, which is an array and never runs itself, and bare numbers, which are Slurm's jobs.

@@ -16,6 +16,7 @@ from sonde import command
 from sonde.errors import ParseError
 from sonde.schedulers import hostlist
 from sonde.schedulers.job import Environ, Job, JobId
+from sonde.schedulers.listing import parse_walltime
 
 _V1 = re.compile(
     r"(?P<cgroup>/slurm(?:_[^/]+)?/uid_(?P<uid>[0-9]{1,10})/job_(?P<job>[0-9]{1,10}))"
@@ -92,6 +93,12 @@ class SlurmScheduler:
     def describe(self, job: Job) -> Job:
         jobs = self._squeue(f"--jobs={job.raw_id or job.id.text}")
         return job.completed(jobs[0]) if jobs else job
+
+    def seconds_left(self, text: str) -> int | None:
+        """`1-02:03:04` or `2:03`; UNLIMITED, NOT_SET and INVALID say nothing."""
+        told = command.run(["squeue", "--noheader", "--format=%L", f"--jobs={text}"], timeout=_TIMEOUT)
+        lines = told.split()
+        return parse_walltime(lines[0].replace("-", ":")) if lines else None
 
     def _squeue(self, *options: str) -> list[Job]:
         text = command.run(["squeue", "--noheader", f"--format={_FORMAT}", *options], timeout=_TIMEOUT)

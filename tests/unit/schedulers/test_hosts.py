@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from sonde.errors import ReadError, TimedOut, Unavailable, UsageError
 from sonde.schedulers import slurm
-from sonde.schedulers.hosts import hosts_of
+from sonde.schedulers.hosts import batch_systems, hosts_of, seconds_left
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NOBODY: dict[str, str] = {}
@@ -151,3 +152,42 @@ def test_any_text_is_hosts_or_one_of_our_errors(text: str) -> None:
         except (UsageError, Unavailable, ReadError):
             return
     assert hosts
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [("2:03", 123), ("1-02:03:04", 93784), ("UNLIMITED", None), ("NOT_SET", None), ("INVALID", None), ("", None)],
+)
+def test_slurm_tells_how_long_a_job_may_still_run(told: str, seconds: int | None, commands: Path) -> None:
+    install(commands, "squeue", f"echo '{told}'")
+
+    assert seconds_left("77_3") == seconds
+
+
+def test_pbs_tells_how_much_of_the_walltime_was_used(commands: Path) -> None:
+    install(commands, "qstat", f"cat {FIXTURES}/pbs/qstat-f.txt")
+
+    assert seconds_left("123.pbs") == 100 * 3600 - (55 * 60 + 31)
+
+
+def test_oar_tells_when_a_job_has_begun(commands: Path) -> None:
+    begun = round(time.time()) - 100
+    install(commands, "oarstat", f"""echo '{{"1": {{"walltime": 600, "startTime": {begun}}}}}'""")
+
+    assert 498 <= (seconds_left("1") or 0) <= 500
+
+
+def test_the_local_time_of_a_server_tells_nothing(commands: Path) -> None:
+    install(commands, "oarstat", f"cat {FIXTURES}/oar/oarstat-job.txt")
+
+    assert seconds_left("1") is None
+
+
+def test_without_a_batch_system_nothing_is_known_of_a_jobs_end(commands: Path) -> None:
+    assert seconds_left("77") is None
+    assert seconds_left("tune-3") is None
+
+
+def test_a_name_of_its_users_own_is_no_batch_job() -> None:
+    assert batch_systems("tune-3") == ()
+    assert batch_systems("77") == ("slurm", "pbs", "oar")
