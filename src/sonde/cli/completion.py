@@ -18,9 +18,11 @@ from typing import NamedTuple
 
 from sonde.cli.main import COMMANDS, parser_of
 from sonde.registry import COLLECTORS, SINKS
+from sonde.tracing.kineto import ACTIVITIES
 
 _FILES = ("FILE", "DIR", "PATH", "directory", "file")  # metavars of values that are files
-_NAMES = {"SINK": SINKS, "A,B": COLLECTORS}  # metavars of values that are names of plug-ins
+# Metavars of values that are names: of plug-ins, of what a trace records.
+_NAMES = {"SINK": SINKS, "A,B": COLLECTORS, "KIND,KIND": ACTIVITIES}
 
 
 # Whether the words behind `sonde` begin with some, or are these and no more; names behind those of a list begun.

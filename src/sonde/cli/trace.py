@@ -1,0 +1,212 @@
+"""Trace running PyTorch jobs: the same time or steps of every rank, gathered here, with a verdict for each.
+
+sonde trace                                       500 ms of the only job that you have on this host
+sonde trace --job 77 --steps 10 --round-up 100    ten steps of every rank of a batch job, from the same step on
+sonde trace --pid 812 --duration 2s --stacks      one process (or all below it: a shell, torchrun)
+sonde trace --host n[1-4] --all --merge           everything of yours on four hosts, also as one file for Perfetto
+sonde trace --job 77 --rank 0,8-15 --output /scratch/slow
+sonde trace --job 77 --no-wait; sonde trace fetch SESSION       gather later
+sonde trace list; sonde trace show SESSION; sonde trace cancel SESSION
+
+A process can be traced when it was started with KINETO_USE_DAEMON=1 (or by sonde run) on a host whose sonde daemon has
+tracing on. It learns of the request at its next poll, within 5 s. Files are gathered over the daemons' port: no
+filesystem need be shared. manifest.json beside them tells who, when, what, and how each host's clock differs.
+Exit code 0: every rank wrote and was gathered. 4: what is missing timed out. sonde doctor trace PID explains a process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import time
+
+from sonde.cli import trace_manifest
+from sonde.cli.arguments import count, duration
+from sonde.cli.connection import tls_of
+from sonde.cli.ranks import parse_ranks
+from sonde.cli.trace_check import census, check, lacks, learn_builds, remarks, shortened
+from sonde.cli.trace_dynolog import arm_dynologs
+from sonde.cli.trace_follow import GRACE
+from sonde.cli.trace_hosts import nodes_of
+from sonde.cli.trace_plan import DEFAULT_DURATION, Plan, decided, plan_of, refuse_harm, refuse_outlasting
+from sonde.cli.trace_run import Run, default_output
+from sonde.cli.trace_sessions import add_hosts, add_verbs
+from sonde.cli.trace_start import POLL, arm, earliest, measure_clocks, start_of
+from sonde.clock import NS
+from sonde.errors import Unavailable
+from sonde.schedulers.hosts import seconds_left
+from sonde.tracing.kineto import ACTIVITIES
+from sonde.units import Duration, Size
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_choice(parser)
+    _add_recording(parser)
+    _add_ending(parser)
+    add_verbs(parser)
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_argument_group("which processes (default: your only job on this host)")
+    which.add_argument(
+        "--pid", action="append", type=count, default=[], metavar="N", help="a process, or all below it; repeatable"
+    )
+    add_hosts(which)
+    which.add_argument("--rank", type=parse_ranks, default=(), metavar="R,..", help="these ranks only: 0,8-15")
+    which.add_argument("--all", action="store_true", help="everything that you may trace")
+
+
+def _add_recording(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_argument_group("what to record")
+    length = what.add_mutually_exclusive_group()
+    length.add_argument("--duration", type=duration, default=DEFAULT_DURATION, metavar="500ms", help="so long (500ms)")
+    length.add_argument("--steps", type=count, metavar="N", help="so many optimizer steps")
+    begin = what.add_mutually_exclusive_group()
+    begin.add_argument("--at-step", type=count, metavar="N", help="begin at this step; one that has passed: at once")
+    begin.add_argument("--round-up", type=count, metavar="N", help="begin at the next multiple, the same on all ranks")
+    what.add_argument("--delay", type=_span, default=Duration(0), metavar="2s", help="begin so much later")
+    what.add_argument(
+        "--warmup", type=_span, metavar="5s", help="of the profiler (default: 0s for a process without a GPU, else 5s)"
+    )
+    what.add_argument("--shapes", action="store_true", help="record the shapes of operators' inputs")
+    what.add_argument("--memory", action="store_true", help="record allocations")
+    what.add_argument("--memory-snapshot", action="store_true", help="CUDA's memory snapshot too, a file on its host")
+    what.add_argument("--stacks", action="store_true", help="record Python stacks: costly, large")
+    what.add_argument("--flops", action="store_true", help="estimate floating-point operations")
+    what.add_argument("--modules", action="store_true", help="record the hierarchy of modules")
+    what.add_argument(
+        "--activities", type=_activities, default=(), metavar="KIND,KIND", help="record these only, as cpu_op,kernel"
+    )
+    what.add_argument(
+        "--directory", default="", metavar="NODE_DIR", help="where processes write, on their hosts (/tmp)"
+    )
+
+
+def _add_ending(parser: argparse.ArgumentParser) -> None:
+    after = parser.add_argument_group("and then")
+    after.add_argument("--output", default="", metavar="DIR", help="gather files here (./trace-SESSION)")
+    after.add_argument("--wait", action=argparse.BooleanOptionalAction, default=True, help="stay until all is gathered")
+    after.add_argument(
+        "--timeout", type=duration, default=Duration(60), metavar="60s", help="for each file, from its start on (60s)"
+    )
+    after.add_argument("--limit", type=count, default=1000, metavar="N", help="processes per host at most (1000)")
+    after.add_argument("--merge", action="store_true", help="write merged.json.gz too: ranks as processes, one clock")
+    after.add_argument("--keep", action="store_true", help="leave the files on their hosts as well")
+    after.add_argument("--max-size", type=_size, default=Size(2 * 10**9), metavar="2GB", help="of a file (2GB)")
+    after.add_argument("--verbose", action="store_true", help="a line for each change, where there is no terminal")
+    after.add_argument("--json", action="store_true", help="print the manifest, with the exit code, as an object")
+
+
+def _span(text: str) -> Duration:
+    """A duration that may be nothing."""
+    try:
+        return Duration.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _size(text: str) -> Size:
+    try:
+        return Size.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _activities(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in ACTIVITIES:
+            raise argparse.ArgumentTypeError(f"{name!r} is not an activity; there are {', '.join(ACTIVITIES)}")
+    return names
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.verb is not None:
+        return int(args.run_verb(args))
+    return record(args)
+
+
+def record(args: argparse.Namespace) -> int:
+    """A new session, from the choice of its hosts to the table."""
+    plan = plan_of(args)
+    nodes, said = nodes_of(args)
+    session = new_session()
+    run = Run(args, session, args.output or default_output(session), nodes, tls_of(args))
+    trace_manifest.check_output(run.output, session)
+    run.say(*said)
+    checked = time.monotonic()
+    check(nodes, plan.choice, run.tls)
+    plan = decided(plan, nodes, os.getuid())
+    _say_findings(run, plan)
+    refuse_harm(plan, nodes)
+    run.say(*measure_clocks(nodes, run.tls))
+    _arm(run, plan, checked)
+    if not args.wait and run.is_armed:
+        return _left(run)
+    return run.completed(_limit_ns(run, plan))
+
+
+def new_session() -> str:
+    """`20261115-204211-7f3a`: when, and which of that second."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+
+
+def _say_findings(run: Run, plan: Plan) -> None:
+    nodes = run.nodes
+    lacking = lacks(nodes, plan.choice.get("ranks", ()), plan.whole_job)
+    run.lacking = [lack for lack in lacking if plan.is_named or not lack.host]
+    found = any(node.found for node in nodes)
+    if found:
+        run.say(census(nodes))
+    run.say(*remarks(nodes), *shortened(lacking))
+    if not found and not any(node.foreign for node in nodes):
+        raise Unavailable("nothing to trace", hint="sonde processes lists what there is, sonde doctor trace explains")
+    if plan.options.steps and run.args.round_up is None and run.args.at_step is None and len(_traceable(run)) > 1:
+        run.say("ranks may begin a step apart: --round-up 100 begins at the same step on all")
+
+
+def _traceable(run: Run) -> list[dict[str, object]]:
+    return [process for node in run.nodes for process in node.found if process.get("may_trace", True)]
+
+
+def _arm(run: Run, plan: Plan, checked: float) -> None:
+    """Choose the start and ask all hosts for it."""
+    delay = float(run.args.delay)
+    processes = _traceable(run)
+    job = str(plan.choice.get("job", ""))
+    needed = earliest(processes, plan.options.warmup_seconds, 0.0) + delay + plan.seconds
+    refuse_outlasting(needed, seconds_left(job) if job else None, job)
+    if plan.options.steps:
+        time.sleep(delay)  # libkineto takes a step or a time to begin at, not both
+    trace_manifest.make(run.output)
+    elapsed = time.monotonic() - checked
+    run.start_ns = start_of(processes, plan, now_ns=time.time_ns(), elapsed=elapsed, delay=delay)
+    run.request = {**plan.choice, **plan.recording}
+    try:
+        arm(run.nodes, plan, run.session, run.start_ns, tls=run.tls)
+        arm_dynologs(run.nodes, plan, run.session, run.start_ns, tls=run.tls)
+        learn_builds(run.nodes, run.tls)
+    except KeyboardInterrupt:
+        run.abandon()
+        raise
+    run.write_down()
+
+
+def _limit_ns(run: Run, plan: Plan) -> int:
+    """When to give up what has no deadline yet: it was not fetched, or its beginning was not seen."""
+    begin = max(run.start_ns, time.time_ns() + round(2 * POLL * NS))
+    return begin + round((plan.seconds + float(run.args.timeout) + GRACE) * NS)
+
+
+def _left(run: Run) -> int:
+    """--no-wait: say how to come back."""
+    rows = run.rows()
+    armed = sum(row.state in ("requested", "delivered", "started", "written", "armed") for row in rows)
+    run.say(f"session {run.session}: {armed} of {len(rows)} armed; gather them with: {run.fetch_command()}")
+    code = 0 if armed == len(rows) else 1
+    if run.args.json:
+        run.print_object(code, run.manifest(rows))
+    else:
+        print(run.session)
+    return code

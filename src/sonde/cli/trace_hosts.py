@@ -1,0 +1,118 @@
+"""The hosts a trace is asked of: a job's, those that are named, or this one; and what each of them has answered."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from sonde.cli.connection import DEFAULT_PORT, address_of
+from sonde.daemon.paths import default_paths
+from sonde.errors import ReadError, SondeError, TimedOut, Unavailable, UsageError
+from sonde.rpc.clocks import Offset
+from sonde.schedulers.hosts import batch_systems, hosts_of
+
+Message = dict[str, Any]
+ENDED = ("written", "refused", "failed", "timed-out", "cancelled", "lost")
+
+
+class Node:
+    """One host through a trace: where its daemon is, and the newest that it has said."""
+
+    __slots__ = (
+        "address",
+        "build",
+        "error",
+        "failures",
+        "foreign",
+        "found",
+        "ipc",
+        "matched",
+        "missing",
+        "name",
+        "offset",
+        "session",
+    )
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name = name  # its own name for itself once it has answered
+        self.address = address
+        self.error: SondeError | None = None  # why nothing more is to be had from it
+        self.foreign = ""  # the version of a dynolog that answers there
+        self.build = ""  # the version of the sonde that answers there
+        self.ipc: list[str] = []
+        self.found: list[Message] = []  # processes
+        self.missing: list[Message] = []
+        self.matched: list[Message] = []  # what a dynolog was asked to trace
+        self.offset: Offset | None = None  # its clock minus ours
+        self.session: Message | None = None
+        self.failures = 0  # of being asked for news, in a row
+
+    @property
+    def targets(self) -> list[Message]:
+        return list(self.session["targets"]) if self.session else []
+
+    @property
+    def waiting(self) -> list[Message]:
+        """Targets of which more is to come."""
+        return [] if self.error else [target for target in self.targets if target["state"] not in ENDED]
+
+    @property
+    def offset_ns(self) -> int:
+        return self.offset.offset_ns if self.offset else 0
+
+    def process_of(self, target: Message) -> Message:
+        """What is known of a target's process; little when it was not found before."""
+        for process in self.found:
+            if (process["pid"], process["own_pid"]) == (target["pid"], target["own_pid"]):
+                return process
+        return {}
+
+
+def nodes_of(args: argparse.Namespace) -> tuple[list[Node], list[str]]:
+    """The hosts, each once, and what had better be said about them."""
+    if args.host:
+        return _unique(node for text in args.host for node in _named(text)), []
+    if not args.job:
+        return [_here()], []
+    return _of_job(args.job)
+
+
+def _of_job(job: str) -> tuple[list[Node], list[str]]:
+    """A batch system tells a job's hosts; of one that none knows, this host is asked."""
+    if not batch_systems(job):
+        return [_here()], []
+    try:
+        return _unique(map(_node, hosts_of(job))), []
+    except (Unavailable, ReadError, TimedOut) as error:
+        return [_here()], [f"only this host is asked: {error}"]
+
+
+def _named(text: str) -> list[Node]:
+    if text.startswith(("unix:", "[")):  # a socket, or an address of IPv6
+        return [_node(text)]
+    return [_node(name) for name in hosts_of(text)]
+
+
+def _node(name: str) -> Node:
+    """A host by the name its user knows. This very host answers on its socket, where the kernel says who is asking."""
+    if ":" not in name and _short(name) == _short(os.uname().nodename) and os.path.exists(default_paths().rpc_socket):
+        return Node(name, f"unix:{default_paths().rpc_socket}")
+    has_port = name.startswith("unix:") or name.rpartition(":")[2].isdigit()
+    return Node(name, name if has_port else f"{name}:{DEFAULT_PORT}")
+
+
+def _here() -> Node:
+    return Node(os.uname().nodename, address_of(argparse.Namespace(host=None)))
+
+
+def _short(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _unique(nodes: Iterable[Node]) -> list[Node]:
+    unique = {node.address: node for node in nodes}
+    if not unique:
+        raise UsageError("no host is named", hint="--host n[1-4], or @FILE with one per line")
+    return list(unique.values())

@@ -1,0 +1,90 @@
+"""When all ranks begin: one instant that every process can be told of in time; and the request to each host.
+
+A process learns of a request at its next poll (every 5 s by default), needs 1.1 s from then because libkineto looks at
+its requests once a second, and its warm-up before that.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Sequence
+
+from sonde.cli.trace_hosts import Message, Node
+from sonde.cli.trace_plan import Plan
+from sonde.clock import NS
+from sonde.rpc.clocks import Offset, measure
+from sonde.rpc.fanout import Call, fan_out
+
+POLL = 5.0  # seconds between polls when nothing says; libkineto's default
+LEAD = 1.2  # seconds from a poll to the earliest start
+WARMUP = 5.0  # seconds of a process with a GPU; libkineto's default
+_ARMING = 0.5  # seconds until all hosts have the request; a poll that comes sooner may miss it
+_TIMEOUT = 15.0  # seconds
+
+
+def next_poll(process: Message, elapsed: float) -> float:
+    """Seconds until a process can have fetched a request, `elapsed` seconds after it was asked about."""
+    period = process["poll_seconds"]
+    if not period or process["polled_seconds_ago"] is None:
+        return float(period or POLL)
+    due: float = period - (process["polled_seconds_ago"] + elapsed) % period
+    return due if due > _ARMING else due + period
+
+
+def warmup_of(process: Message, asked: int | None) -> float:
+    """As the daemon chooses it: a process without a GPU has nothing to warm up."""
+    if asked is not None:
+        return float(asked)
+    return 0.0 if process["gpu"] is False else WARMUP
+
+
+def earliest(processes: Iterable[Message], warmup: int | None, elapsed: float) -> float:
+    """Seconds until all of them can begin."""
+    return max(
+        (next_poll(process, elapsed) + LEAD + warmup_of(process, warmup) for process in processes),
+        default=0.0,
+    )
+
+
+def start_of(processes: Sequence[Message], plan: Plan, *, now_ns: int, elapsed: float, delay: float) -> int:
+    """The common start by our clock; 0 leaves it to the daemon, which starts a single process as soon as it can."""
+    if plan.options.steps or (len(processes) < 2 and not delay):
+        return 0
+    wait = earliest(processes, plan.options.warmup_seconds, elapsed) + delay
+    return now_ns + round(wait * NS)
+
+
+def measure_clocks(nodes: Sequence[Node], tls: ssl.SSLContext | None) -> list[str]:
+    """Give each node its clock's offset; says which could not be measured."""
+    asked = {node.address: node for node in nodes if node.found and node.error is None}
+    said = []
+    for address, offset in measure(asked, tls=tls).items():
+        if isinstance(offset, Offset):
+            asked[address].offset = offset
+        else:
+            said.append(f"{asked[address].name}: its clock could not be compared with ours: {offset}")
+    return said
+
+
+def arm(nodes: Sequence[Node], plan: Plan, session: str, start_ns: int, *, tls: ssl.SSLContext | None) -> None:
+    """Ask all hosts at once; a node has its session, or an error, afterwards."""
+    known = {node.address: node for node in nodes if node.found and node.error is None}
+    calls = [Call(address, "trace.start", _request(node, plan, session, start_ns)) for address, node in known.items()]
+    for outcome in fan_out(calls, timeout=_TIMEOUT, tls=tls):
+        node = known[outcome.address]
+        node.error = outcome.error
+        if outcome.reply is not None:
+            node.session = session_in(outcome.reply)
+
+
+def session_in(reply: Message) -> Message:
+    """The session of a reply: beside other fields, or the reply itself."""
+    inner = reply.get("session")
+    return inner if isinstance(inner, dict) else reply
+
+
+def _request(node: Node, plan: Plan, session: str, start_ns: int) -> Message:
+    request = {"session": session, **plan.choice, **plan.recording}
+    if not plan.options.steps:
+        request["start_ns"] = start_ns + node.offset_ns if start_ns else 0
+    return request
