@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import threading
 import time
 
 from sonde.cli import trace_manifest
@@ -132,6 +133,7 @@ def record(args: argparse.Namespace) -> int:
     plan = plan_of(args)
     nodes, said = nodes_of(args)
     session = new_session()
+    ending = _Ending(args.job)
     run = Run(args, session, args.output or default_output(session), nodes, tls_of(args))
     trace_manifest.check_output(run.output, session)
     run.say(*said)
@@ -141,6 +143,7 @@ def record(args: argparse.Namespace) -> int:
     _say_findings(run, plan)
     refuse_harm(plan, nodes)
     run.say(*measure_clocks(nodes, run.tls))
+    refuse_outlasting(_needed(run, plan), ending.seconds_left(), args.job)
     _arm(run, plan, checked)
     if not args.wait and run.is_armed:
         return _left(run)
@@ -170,13 +173,34 @@ def _traceable(run: Run) -> list[dict[str, object]]:
     return [process for node in run.nodes for process in node.found if process.get("may_trace", True)]
 
 
+def _needed(run: Run, plan: Plan) -> float:
+    """Seconds until the recording is over, for certain."""
+    return earliest(_traceable(run), plan.options.warmup_seconds, 0.0) + float(run.args.delay) + plan.seconds
+
+
+class _Ending:
+    """When a job must end, asked of its batch system while the hosts are asked what they have: it may take a while."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._left: int | None = None
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        if job:
+            self._thread.start()
+
+    def _ask(self) -> None:
+        self._left = seconds_left(self._job)
+
+    def seconds_left(self) -> int | None:
+        if self._job:
+            self._thread.join()
+        return self._left
+
+
 def _arm(run: Run, plan: Plan, checked: float) -> None:
     """Choose the start and ask all hosts for it."""
     delay = float(run.args.delay)
     processes = _traceable(run)
-    job = str(plan.choice.get("job", ""))
-    needed = earliest(processes, plan.options.warmup_seconds, 0.0) + delay + plan.seconds
-    refuse_outlasting(needed, seconds_left(job) if job else None, job)
     if plan.options.steps:
         time.sleep(delay)  # libkineto takes a step or a time to begin at, not both
     trace_manifest.make(run.output)
