@@ -240,6 +240,8 @@ class TraceNode:
     def _fetch(self, request: Message, peer: Peer) -> Iterator[Message]:
         self._named(request)
         actor = next(actor for actor in self.actors if actor.pid == request["pid"])
+        if actor.pid not in self.files:
+            raise RpcError("not-written", f"pid {actor.pid} has written nothing")
         plain = self.files[actor.pid]
         packed = gzip.compress(plain)
         for begin in range(0, len(packed), 1000):

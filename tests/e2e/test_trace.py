@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import os
+import pty
 import signal
 import socket
 import struct
@@ -19,7 +20,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import RunningLoop
-from tests.trace_node import Actor, TraceNode
+from tests.trace_node import Actor, TraceNode, trace_file
 
 from sonde.cli.main import main
 
@@ -106,7 +107,7 @@ def test_every_rank_of_two_hosts_is_traced_gathered_and_removed(node: Make, trac
     session = json.loads((tmp_path / "out/manifest.json").read_text())["session"]
     assert (first.removed, second.removed) == ([session], [session])
     assert "4 processes on 2 hosts, ranks 0-3, job tune" in told.err
-    assert told.out.splitlines()[0].split() == "rank host pid file size events start skew verdict".split()
+    assert told.out.startswith("rank  host  pid  file ")
     assert [line.split()[-1] for line in told.out.splitlines()[1:5]] == ["ok"] * 4
     assert told.out.splitlines()[5] == "4 of 4 in out"
 
@@ -361,6 +362,61 @@ def test_an_older_daemon_is_told_from_a_dead_one(node: Make, trace: Trace) -> No
 
     assert told.code == 1
     assert f"the daemon on {old.address} is too old" in told.err
+
+
+def test_a_daemon_that_was_restarted_may_still_have_the_file(node: Make, trace: Trace) -> None:
+    one = node("n1", Actor(100, 0, 2, part="lost", reason="the daemon was restarted"), Actor(101, 1, 2, part="lost"))
+    session = trace("--job", "tune", *hosts(one), "--no-wait").out.strip()
+    time.sleep(0.5)
+    one.files[100] = trace_file(time.time_ns())
+    fetched = trace("fetch", session, "--json")
+
+    assert fetched.code == 1
+    assert fetched.verdicts == {0: "ok: the daemon was restarted", 1: "lost"}
+
+
+def test_a_host_that_dies_in_the_middle_is_given_up(
+    node: Make, trace: Trace, loop: RunningLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sonde.cli.trace_follow._PATIENCE", 0.5)
+    one, dying = node("n1", Actor(100, 0, 2)), node("n2", Actor(101, 1, 2, part="stuck"))
+    threading.Timer(0.6, dying.close).start()
+    told = trace("--job", "tune", *hosts(one, dying), "--json", "--output", "out")
+
+    assert told.code == 1
+    assert told.verdicts[0] == "ok"
+    assert told.verdicts[1].startswith("requested, then no news: nothing answers on")
+
+
+def test_what_never_comes_is_given_up_and_called_back(
+    node: Make, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sonde.cli.trace_follow.GRACE", -60.0)
+    one = node("n1", Actor(100, 0, 1, part="stuck"))
+    told = trace("--job", "tune", *hosts(one), "--json", "--output", "out")
+
+    assert told.code == 4
+    assert told.verdicts == {0: "timed out: still requested when it should have been over"}
+    assert one.sessions[told.object["session"]]["targets"][0]["state"] == "cancelled"
+
+
+def test_a_terminal_sees_each_rank_and_then_the_table_alone(node: Make, tmp_path: Path) -> None:
+    one = node("n1", *four())
+    words = [sys.executable, "-m", "sonde", "trace", "--job", "tune", *hosts(one), "--output", "out"]
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=theirs, text=True, cwd=tmp_path)
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # EIO: the other side is closed
+        while data := os.read(ours, 4096):
+            seen += data
+    os.close(ours)
+    out, _ = process.communicate(timeout=20)
+
+    assert process.returncode == 0
+    assert b"rank 3  n1  103  requested\r\n" in seen
+    assert b"\x1b[4A\r\x1b[J" in seen  # all four lines are taken back
+    assert out.count("ok") == 4
 
 
 @contextlib.contextmanager

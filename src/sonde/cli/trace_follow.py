@@ -42,7 +42,8 @@ def follow(
     silent_since: dict[str, float] = {}
     while waiting := {node.address: node for node in nodes if node.waiting}:
         begun = time.monotonic()
-        for outcome in fan_out(_calls(waiting.values(), session), timeout=_TIMEOUT, tls=tls):
+        calls = _calls(waiting.values(), session)
+        for outcome in fan_out(calls, timeout=_TIMEOUT, tls=tls, at_once=len(calls)):
             node = waiting[outcome.address]
             if outcome.reply is not None:
                 silent_since.pop(node.address, None)

@@ -26,6 +26,8 @@ from sonde.units import human_bytes
 if TYPE_CHECKING:
     from sonde.tracing.summary import Summary
 
+# A daemon that was restarted does not know what became of its targets, but the file may be there.
+FETCHABLE = ("written", "lost")
 _AT_ONCE = 8  # hosts
 _TIMEOUT = 30.0  # seconds for each piece: a daemon reads it from a disk that others use
 _TRIES = 3
@@ -93,7 +95,7 @@ class Gathering:
 
     def gather(self, nodes: Sequence[Node]) -> Iterator[tuple[Key, Gathered]]:
         """Yield each file as it is done. Left early, it stops at the next piece of each file."""
-        written = [(node, target) for node in nodes for target in node.targets if target["state"] == "written"]
+        written = [(node, target) for node in nodes for target in node.targets if target["state"] in FETCHABLE]
         names = names_of(written)
         hosts: SimpleQueue[Sequence[tuple[Node, Message]]] = SimpleQueue()
         for address in dict.fromkeys(node.address for node, _ in written):
@@ -139,7 +141,8 @@ class Gathering:
         except Interrupted:
             return Gathered(error="not gathered: interrupted")
         except (SondeError, OSError) as error:
-            return Gathered(error=f"not gathered: {error}")
+            said = f": {target['reason']}" if target["reason"] else ""
+            return Gathered(error=f"lost{said}" if target["state"] == "lost" else f"not gathered: {error}")
 
     def _tried(self, node: Node, target: Message, name: str) -> Gathered:
         for again in range(1, _TRIES):
@@ -196,7 +199,7 @@ class Receipt:
         if message.get("done"):
             self._promised = message
         try:
-            data = a2b_base64(message.get("data", ""))
+            data = a2b_base64(message.get("data", ""), strict_mode=True)
         except (Base64Error, ValueError, TypeError):
             raise RpcError("garbled", "the daemon sent what is not base64") from None
         self._count(data)

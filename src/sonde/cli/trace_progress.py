@@ -59,7 +59,7 @@ class Live:
 
 def _width() -> int:
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80  # a terminal may not know
     except OSError:
         return 80
 

@@ -72,6 +72,7 @@ class Run:
 
     def follow(self, limit_ns: int) -> None:
         with Live(self.nodes, verbose=self.args.verbose) as live:
+            live.show(())
             for changes in follow(self.nodes, self.session, limit_ns=limit_ns, tls=self.tls):
                 live.show(changes)
         # What was given up here must not begin later, when nobody expects it.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sonde.cli import trace_manifest
 from sonde.cli.arguments import duration
-from sonde.cli.connection import add_certs, tls_of
+from sonde.cli.connection import tls_of
 from sonde.cli.terminal import table
 from sonde.cli.trace_follow import GRACE, cancel
 from sonde.cli.trace_hosts import Message, Node, nodes_of
@@ -36,7 +36,12 @@ def add_hosts(parser: argparse._ArgumentGroup | argparse.ArgumentParser, *, verb
         metavar="HOST[:PORT]",
         help="daemons to ask: n1, n[1-4], @FILE; repeatable (default: the job's hosts, else this one)",
     )
-    add_certs(parser)
+    parser.add_argument(
+        "--certs-dir",
+        default=_SILENT if verb else None,
+        metavar="DIR",
+        help="speak mutual TLS, with client.crt, client.key and ca.crt of this directory (else $SONDE_CERTS_DIR)",
+    )
 
 
 def add_verbs(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ from sonde.rpc.fanout import Call, fan_out
 
 POLL = 5.0  # seconds between polls when nothing says; libkineto's default
 LEAD = 1.2  # seconds from a poll to the earliest start
+_DRIFT = 0.05  # of a period: how much later than expected a busy process polls
 WARMUP = 5.0  # seconds of a process with a GPU; libkineto's default
 _ARMING = 0.5  # seconds until all hosts have the request; a poll that comes sooner may miss it
 _TIMEOUT = 15.0  # seconds
@@ -24,11 +25,11 @@ _TIMEOUT = 15.0  # seconds
 
 def next_poll(process: Message, elapsed: float) -> float:
     """Seconds until a process can have fetched a request, `elapsed` seconds after it was asked about."""
-    period = process["poll_seconds"]
-    if not period or process["polled_seconds_ago"] is None:
-        return float(period or POLL)
-    due: float = period - (process["polled_seconds_ago"] + elapsed) % period
-    return due if due > _ARMING else due + period
+    period: float = process["poll_seconds"] or POLL
+    if process["polled_seconds_ago"] is None or process["poll_seconds"] is None:
+        return period
+    due = period - (process["polled_seconds_ago"] + elapsed) % period
+    return (due if due > _ARMING else due + period) + _DRIFT * period
 
 
 def warmup_of(process: Message, asked: int | None) -> float:

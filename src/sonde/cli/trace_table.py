@@ -102,7 +102,7 @@ def _of_target(node: Node, target: Message, gathered: Gathered | None) -> Row:
         return row._replace(verdict=gathered.error, file=gathered.file)
     summary = gathered.summary
     return row._replace(
-        verdict="ok" + (f": {target['reason']}" if target["reason"] else ""),
+        verdict=": ".join(["ok", *_blemishes(target, summary.operators)]),
         ok=True,
         file=gathered.file,
         size=gathered.size,
@@ -112,6 +112,16 @@ def _of_target(node: Node, target: Message, gathered: Gathered | None) -> Row:
         first_ns=None if summary.first_ns is None else summary.first_ns - node.offset_ns,
         last_ns=None if summary.last_ns is None else summary.last_ns - node.offset_ns,
     )
+
+
+def _blemishes(target: Message, operators: int) -> list[str]:
+    """What is to be said of a trace that is there."""
+    late_ns = target.get("late_ns") or 0
+    return [
+        *([f"began {human_seconds(late_ns / 1e9)} late, it had not polled in time"] if late_ns > 0 else []),
+        *([target["reason"]] if target["reason"] else []),
+        *(["no operator was recorded"] if not operators else []),
+    ]
 
 
 def _verdict(node: Node, target: Message) -> str:
