@@ -28,7 +28,7 @@ def next_poll(process: Message, elapsed: float) -> float:
     period: float = process["poll_seconds"] or POLL
     if process["polled_seconds_ago"] is None or process["poll_seconds"] is None:
         return period
-    due = period - (process["polled_seconds_ago"] + elapsed) % period
+    due: float = period - (process["polled_seconds_ago"] + elapsed) % period
     return (due if due > _ARMING else due + period) + _DRIFT * period
 
 
