@@ -175,7 +175,7 @@ def test_a_daemon_without_ipc_is_told_from_one_without_processes(node: Make, tra
 
     assert told.code == 0
     assert "n2: daemon up, IPC off" in told.err
-    assert "n3: daemon up, no process of the choice there" in told.err
+    assert "n3: daemon up, no process of job tune has registered there" in told.err
 
 
 def test_missing_ranks_are_named_with_the_reason(node: Make, trace: Trace) -> None:

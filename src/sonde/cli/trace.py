@@ -137,14 +137,13 @@ def record(args: argparse.Namespace) -> int:
     run = Run(args, session, args.output or default_output(session), nodes, tls_of(args))
     trace_manifest.check_output(run.output, session)
     run.say(*said)
-    checked = time.monotonic()
     check(nodes, plan.choice, run.tls)
     plan = decided(plan, nodes, os.getuid())
     _say_findings(run, plan)
     refuse_harm(plan, nodes)
     run.say(*measure_clocks(nodes, run.tls))
     refuse_outlasting(_needed(run, plan), ending.seconds_left(), args.job)
-    _arm(run, plan, checked)
+    _arm(run, plan)
     if not args.wait and run.is_armed:
         return _left(run)
     return run.completed(_limit_ns(run, plan))
@@ -162,20 +161,18 @@ def _say_findings(run: Run, plan: Plan) -> None:
     found = any(node.found for node in nodes)
     if found:
         run.say(census(nodes))
-    run.say(*remarks(nodes), *shortened(lacking))
+    run.say(*remarks(nodes, plan.nobody), *shortened(lacking))
     if not found and not any(node.foreign for node in nodes):
         raise Unavailable("nothing to trace", hint="sonde processes lists what there is, sonde doctor trace explains")
-    if plan.options.steps and run.args.round_up is None and run.args.at_step is None and len(_traceable(run)) > 1:
+    several = sum(len(node.traceable) for node in nodes) > 1
+    if several and plan.options.steps and run.args.round_up is None and run.args.at_step is None:
         run.say("ranks may begin a step apart: --round-up 100 begins at the same step on all")
-
-
-def _traceable(run: Run) -> list[dict[str, object]]:
-    return [process for node in run.nodes for process in node.found if process.get("may_trace", True)]
 
 
 def _needed(run: Run, plan: Plan) -> float:
     """Seconds until the recording is over, for certain."""
-    return earliest(_traceable(run), plan.options.warmup_seconds, 0.0) + float(run.args.delay) + plan.seconds
+    wait = earliest(run.nodes, plan.options.warmup_seconds, time.monotonic())
+    return wait + float(run.args.delay) + plan.seconds
 
 
 class _Ending:
@@ -197,15 +194,13 @@ class _Ending:
         return self._left
 
 
-def _arm(run: Run, plan: Plan, checked: float) -> None:
+def _arm(run: Run, plan: Plan) -> None:
     """Choose the start and ask all hosts for it."""
     delay = float(run.args.delay)
-    processes = _traceable(run)
     if plan.options.steps:
         time.sleep(delay)  # libkineto takes a step or a time to begin at, not both
     trace_manifest.make(run.output)
-    elapsed = time.monotonic() - checked
-    run.start_ns = start_of(processes, plan, now_ns=time.time_ns(), elapsed=elapsed, delay=delay)
+    run.start_ns = start_of(run.nodes, plan, now=time.monotonic(), now_ns=time.time_ns(), delay=delay)
     run.request = {**plan.choice, **plan.recording}
     try:
         arm(run.nodes, plan, run.session, run.start_ns, tls=run.tls)

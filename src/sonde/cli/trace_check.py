@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -35,6 +36,8 @@ def check(nodes: Sequence[Node], choice: Mapping[str, object], tls: ssl.SSLConte
         node = known[outcome.address]
         if outcome.reply is not None:
             _take(node, outcome.reply)
+            node.answered = time.monotonic()
+            node.asked = node.answered - outcome.seconds
         else:
             node.error = outcome.error
             if isinstance(outcome.error, RpcError) and outcome.error.code == "closed":
@@ -93,16 +96,19 @@ def expected_ranks(found: Iterable[Message], ranks: Sequence[int]) -> set[int]:
     return set(range(world))
 
 
-def remarks(nodes: Sequence[Node]) -> list[str]:
-    """What has to be said of each host, but for lacks: no answer, no IPC, nothing there, who has to wait."""
+def remarks(nodes: Sequence[Node], wanted: str) -> list[str]:
+    """What has to be said of each host, but for lacks: no answer, no IPC, nothing there, who has to wait.
+
+    `wanted` begins the sentence about one that has nothing: `no process of job 77`.
+    """
     lines: list[str] = []
     for node in nodes:
-        lines += _of_host(node)
+        lines += _of_host(node, wanted)
         lines += [line for process in node.found for line in _of_process(node, process)]
     return lines
 
 
-def _of_host(node: Node) -> list[str]:
+def _of_host(node: Node, wanted: str) -> list[str]:
     if node.error is not None:
         return [f"{node.name}: {_because(node)}"]
     if node.foreign:
@@ -110,7 +116,7 @@ def _of_host(node: Node) -> list[str]:
     if not node.ipc:
         return [f"{node.name}: daemon up, IPC off: start it with sonde daemon --tracing"]
     if not node.found and not node.missing:
-        return [f"{node.name}: daemon up, no process of the choice there"]
+        return [f"{node.name}: daemon up, {wanted} has registered there"]
     return []
 
 

@@ -22,6 +22,8 @@ class Node:
 
     __slots__ = (
         "address",
+        "answered",
+        "asked",
         "build",
         "error",
         "failures",
@@ -42,12 +44,18 @@ class Node:
         self.foreign = ""  # the version of a dynolog that answers there
         self.build = ""  # the version of the sonde that answers there
         self.ipc: list[str] = []
+        self.asked = self.answered = 0.0  # when it was asked what it has, and when it had said so; monotonic
         self.found: list[Message] = []  # processes
         self.missing: list[Message] = []
         self.matched: list[Message] = []  # what a dynolog was asked to trace
         self.offset: Offset | None = None  # its clock minus ours
         self.session: Message | None = None
         self.failures = 0  # of being asked for news, in a row
+
+    @property
+    def traceable(self) -> list[Message]:
+        """The processes found that this user may trace."""
+        return [process for process in self.found if process.get("may_trace", True)]
 
     @property
     def targets(self) -> list[Message]:

@@ -31,6 +31,16 @@ class Plan(NamedTuple):
         return self.chosen and "all" not in self.choice
 
     @property
+    def nobody(self) -> str:
+        """What is said of a host that has none of the choice."""
+        ranks = f" with rank {folded(self.choice['ranks'])}" if "ranks" in self.choice else ""
+        if "job" in self.choice:
+            return f"no process of job {self.choice['job']}{ranks}"
+        if "pids" in self.choice:
+            return f"neither pid {', '.join(map(str, self.choice['pids']))} nor a process below{ranks}"
+        return f"no process of yours{ranks}"
+
+    @property
     def seconds(self) -> float:
         """How long it records; 0 for steps, whose length nobody knows."""
         return 0.0 if self.options.steps else self.options.duration_ms / 1000

@@ -23,13 +23,19 @@ _ARMING = 0.5  # seconds until all hosts have the request; a poll that comes soo
 _TIMEOUT = 15.0  # seconds
 
 
-def next_poll(process: Message, elapsed: float) -> float:
-    """Seconds until a process can have fetched a request, `elapsed` seconds after it was asked about."""
+def next_poll(process: Message, least: float, most: float) -> float:
+    """Seconds until a process has fetched a request, when it was looked at `least` to `most` seconds ago."""
     period: float = process["poll_seconds"] or POLL
     if process["polled_seconds_ago"] is None or process["poll_seconds"] is None:
         return period
-    due: float = period - (process["polled_seconds_ago"] + elapsed) % period
-    return (due if due > _ARMING else due + period) + _DRIFT * period
+    sooner, later = (_due(period, process["polled_seconds_ago"] + elapsed) for elapsed in (most, least))
+    # Less than it was: between the two it may have polled, and the next is a whole period away.
+    return (later if sooner <= later else max(sooner, period)) + _DRIFT * period
+
+
+def _due(period: float, since: float) -> float:
+    due = period - since % period
+    return due if due > _ARMING else due + period
 
 
 def warmup_of(process: Message, asked: int | None) -> float:
@@ -39,19 +45,23 @@ def warmup_of(process: Message, asked: int | None) -> float:
     return 0.0 if process["gpu"] is False else WARMUP
 
 
-def earliest(processes: Iterable[Message], warmup: int | None, elapsed: float) -> float:
-    """Seconds until all of them can begin."""
+def earliest(nodes: Iterable[Node], warmup: int | None, now: float) -> float:
+    """Seconds from now (monotonic) until all of them can begin."""
     return max(
-        (next_poll(process, elapsed) + LEAD + warmup_of(process, warmup) for process in processes),
+        (
+            next_poll(process, now - node.answered, now - node.asked) + LEAD + warmup_of(process, warmup)
+            for node in nodes
+            for process in node.traceable
+        ),
         default=0.0,
     )
 
 
-def start_of(processes: Sequence[Message], plan: Plan, *, now_ns: int, elapsed: float, delay: float) -> int:
+def start_of(nodes: Sequence[Node], plan: Plan, *, now: float, now_ns: int, delay: float) -> int:
     """The common start by our clock; 0 leaves it to the daemon, which starts a single process as soon as it can."""
-    if plan.options.steps or (len(processes) < 2 and not delay):
+    if plan.options.steps or (sum(len(node.traceable) for node in nodes) < 2 and not delay):
         return 0
-    wait = earliest(processes, plan.options.warmup_seconds, elapsed) + delay
+    wait = earliest(nodes, plan.options.warmup_seconds, now) + delay
     return now_ns + round(wait * NS)
 
 

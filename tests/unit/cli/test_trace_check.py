@@ -67,7 +67,7 @@ def test_a_dynolog_may_have_any_rank() -> None:
     ],
 )
 def test_what_a_process_waits_for_is_said(fields: dict[str, Any], line: str) -> None:
-    assert remarks([node("n1", process(812, 3, **fields))]) == [line]
+    assert remarks([node("n1", process(812, 3, **fields))], "no process") == [line]
 
 
 def test_each_host_that_gives_nothing_has_its_own_reason() -> None:
@@ -77,9 +77,9 @@ def test_each_host_that_gives_nothing_has_its_own_reason() -> None:
     old.error = RpcError("unknown-function", "there is no function 'trace.check'")
     foreign.foreign = "0.6.0"
 
-    assert remarks([off, empty, dead, old, foreign]) == [
+    assert remarks([off, empty, dead, old, foreign], "no process of job 77") == [
         "n1: daemon up, IPC off: start it with sonde daemon --tracing",
-        "n2: daemon up, no process of the choice there",
+        "n2: daemon up, no process of job 77 has registered there",
         "n3: n3:1778 did not answer within 5 s",
         "n4: the daemon on n4:1778 is too old to know sessions of traces",
         "n5: a dynolog daemon (0.6.0): it can be armed, but not followed",
