@@ -99,7 +99,7 @@ def training(folder: str, *options: str) -> Iterator[tuple[str, list[int]]]:
             process.terminate()
 
 
-def traced(address: str, pids: list[int], name: str, folder: str, **recording: int) -> Session:
+def traced(address: str, pids: list[int], name: str, folder: str, **recording: Any) -> Session:
     """Ask for a trace and wait for its files."""
     until = time.monotonic() + PATIENCE
     session = call(address, "trace.start", session=name, pids=pids, directory=folder, **recording)

@@ -48,7 +48,7 @@ def stream(
 
 def exchange(address: str, body: bytes, /, timeout: float = 5.0) -> bytes:
     """A request's text and the text of its reply, as they are: for those that show them word for word."""
-    with _Line(parse_address(address), timeout) as line:
+    with _Line(parse_address(address), timeout, None) as line:
         line.write(LENGTH.pack(len(body)) + body)
         return line.frame()
 
