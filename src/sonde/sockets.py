@@ -2,7 +2,7 @@
 
 What is said on a connection is a `Conversation` (HTTP, RPC); how the bytes come and go is here. A reply is an iterator
 of chunks: one chunk is made per turn of the loop, when the client has taken the one before, so a large reply delays
-nobody and a client that does not read costs a slot and nothing else. An empty chunk says that the next is not ready.
+nobody and a client that does not read costs a slot and nothing else. None in place of a chunk: the next is not ready.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ _DRAIN = 1.0  # seconds a client has to see our end before the connection is cut
 _GRACE = 0.1  # seconds a new connection is left alone though there are too many: its client may wait for a CPU
 _CROWD = 8  # times the limit, when not even that is granted
 _PAUSE = 0.5  # seconds without accepting when descriptors have run out
+
+
+_END = b"the end of a reply, known by its identity"
+
+Chunks = Iterator[bytes | None]
 
 
 class Conversation(Protocol):
@@ -77,7 +82,7 @@ class Stream:
         self._acceptor = acceptor
         self._loop = acceptor.loop
         self._watched = READ
-        self._chunks: Iterator[bytes] | None = None
+        self._chunks: Chunks | None = None
         self._pending: bytes | memoryview = b""
         self._then: Callable[[], None] = self.close
         self.writing = False
@@ -106,7 +111,7 @@ class Stream:
                 timer.cancel()
             self._timer = self._loop.call_at(deadline, self._on_deadline)
 
-    def send(self, first: bytes, rest: Iterator[bytes] | None, then: Callable[[], None]) -> None:
+    def send(self, first: bytes, rest: Chunks | None, then: Callable[[], None]) -> None:
         """Write a reply as the client takes it; then call `then`. What the client sends meanwhile waits."""
         self._pending = first
         self._chunks = rest
@@ -205,11 +210,11 @@ class Stream:
     def _write(self) -> None:
         """Hand over one chunk, or what is left of it. One chunk is made per turn of the loop."""
         if not self._pending:
-            following = next(self._chunks, None) if self._chunks is not None else None
-            if following is None:
+            following = next(self._chunks, _END) if self._chunks is not None else _END
+            if following is _END:
                 self._written()
                 return
-            if not following:
+            if following is None:
                 self._watch(0)  # more is to come, and whoever makes it will wake us
                 self.allow(_PATIENCE)
                 return

@@ -24,7 +24,7 @@ from sonde.loop import Loop
 from sonde.rpc.codec import LENGTH, Message, decode, encode, error_reply, is_hello, parse_length
 from sonde.rpc.feed import Feed
 from sonde.rpc.peer import Peer, Users, from_socket, identify, look_up
-from sonde.sockets import Acceptor, Stream
+from sonde.sockets import Acceptor, Chunks, Stream
 
 if TYPE_CHECKING:
     import ssl
@@ -155,7 +155,7 @@ class _Conversation:
     def _refuse(self, error: RpcError) -> None:
         self._reply(self._server.encoded("", error), None)
 
-    def _reply(self, first: bytes, rest: Iterator[bytes] | None) -> None:
+    def _reply(self, first: bytes, rest: Chunks | None) -> None:
         self._buffer = b""
         self._stream.send(first, rest, self._stream.finish)
 
@@ -285,13 +285,13 @@ class RpcServer:
         """What a feed calls, in its own thread, when it has something for the client."""
         return lambda: self._loop.post(stream.resume)
 
-    def frames(self, name: str, answer: Iterator[Message | None]) -> Iterator[bytes]:
+    def frames(self, name: str, answer: Iterator[Message | None]) -> Chunks:
         """Frame a stream; a stream that fails ends with an error that is also its last frame."""
         done = False
         try:
             for message in answer:
                 if message is None:
-                    yield b""  # not ready: the feed wakes the stream when it is
+                    yield None  # not ready: the feed wakes the stream when it is
                     continue
                 done = bool(message.get("done"))
                 yield encode(_marked(name, message))
