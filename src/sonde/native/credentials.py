@@ -11,7 +11,7 @@ import os
 import platform
 from collections.abc import Sequence
 
-from sonde.errors import Denied, ReadError
+from sonde.errors import Denied
 
 # arch/x86/entry/syscalls/syscall_64.tbl; include/uapi/asm-generic/unistd.h for arm64 and riscv64
 _GENERIC = {"setresuid": 147, "setresgid": 149, "setgroups": 159}
@@ -36,4 +36,7 @@ def take_on(uid: int, gid: int, groups: Sequence[int]) -> None:
         ("setresuid", (user, user, user)),
     ):
         if libc.syscall(ctypes.c_long(numbers[name]), *arguments):
-            raise ReadError(f"{name}: {os.strerror(ctypes.get_errno())}")
+            raise Denied(
+                f"this daemon may not act for user {uid}: {name}: {os.strerror(ctypes.get_errno())}",
+                hint="run it as root, or with CAP_SETUID and CAP_SETGID",
+            )

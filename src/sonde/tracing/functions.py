@@ -27,7 +27,7 @@ from sonde.tracing.journal import Journal
 from sonde.tracing.listing import listed
 from sonde.tracing.on_demand import may_drive
 from sonde.tracing.recording import Recording, parse_recording
-from sonde.tracing.rights import Rights, check_directory, rights_of, root_of, shares_root, with_rights
+from sonde.tracing.rights import Rights, check_directory, rights_of, root_of, twin_of, with_rights
 from sonde.tracing.sessions import Plan, Session, Sessions
 from sonde.tracing.target import Target
 from sonde.tracing.transfer import open_trace, remove_trace, send
@@ -111,22 +111,22 @@ class Tracing:
 
     def _plan(self, process: Process, entry: Message, recording: Recording, checked: dict[object, str]) -> Plan:
         """What is to be done with a process, of which `entry` is what the list of processes shows."""
-        shared = shares_root(self._host, process.pid)
-        plan = Plan(process, entry["gpu"], entry["rank"], entry["job"], shared)
+        twin = twin_of(self._host, process.pid)
+        plan = Plan(process, entry["gpu"], entry["rank"], entry["job"], twin)
         if not entry["may_trace"]:
             return plan._replace(refusal=f"it is a process of {entry['user']}: only {entry['user']} and root may")
         if recording.snapshot and not entry["gpu"]:
             return plan._replace(refusal="without a GPU PyTorch never writes a memory snapshot, and spins")
         rights = rights_of(self._host, process.pid, process.uid, process.gid)
-        key = rights if shared else process.key
+        key = (rights, twin) if twin else process.key
         if key not in checked:
-            checked[key] = self._flaw(process, rights, recording.directory, shared=shared)
+            checked[key] = self._flaw(process, rights, recording.directory)
         return plan._replace(refusal=checked[key])
 
-    def _flaw(self, process: Process, rights: Rights, directory: str, *, shared: bool) -> str:
+    def _flaw(self, process: Process, rights: Rights, directory: str) -> str:
         """Why the process could not write into a directory; empty when it can."""
         try:
-            root = root_of(self._host, process.pid, shared=shared or not process.pid)
+            root = root_of(self._host, process.pid, "" if process.pid else "self")
             try:
                 with_rights(rights, lambda: check_directory(root, directory))
                 self._confine(root, directory)

@@ -47,23 +47,32 @@ def is_running(host: HostFS, pid: int, started: int) -> bool:
         return False
 
 
-def root_of(host: HostFS, pid: int, *, shared: bool) -> int:
-    """A descriptor of the root directory a process sees; with `shared` ours when it has ended. Raises Unavailable."""
-    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-    try:
-        return os.open(host.path(f"proc/{pid}/root"), flags)
-    except OSError:
-        if shared:
-            return os.open("/", flags)
+def root_of(host: HostFS, pid: int, twin: str) -> int:
+    """A descriptor of the root directory a process sees, or of its twin's when it has ended. Raises Unavailable."""
+    for who in filter(None, (str(pid), twin)):
+        try:
+            return os.open(host.path(f"proc/{who}/root"), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            continue
     raise Unavailable("the process has ended, and the filesystem it saw is gone with it")
 
 
-def shares_root(host: HostFS, pid: int) -> bool:
-    """Does a process see the same files as we do under the same names?"""
+def twin_of(host: HostFS, pid: int) -> str:
+    """Who sees the same files under the same names, and will when the process has ended: `self`, `1`, or nobody.
+
+    A daemon that systemd gave a /tmp of its own is not the one.
+    """
     try:
-        return _view(host, "self") == _view(host, str(pid))
+        its = _view(host, str(pid))
     except OSError:
-        return False
+        return ""
+    for who in ("self", "1"):
+        try:
+            if _view(host, who) == its:
+                return who
+        except OSError:
+            continue  # a user may not look at process 1
+    return ""
 
 
 def _view(host: HostFS, who: str) -> tuple[int, int, int]:
@@ -73,8 +82,8 @@ def _view(host: HostFS, who: str) -> tuple[int, int, int]:
 
 def with_rights(rights: Rights, work: Callable[[], T]) -> T:
     """Do the work with somebody's rights; raises what it raises. Waits for it: never in the loop's thread."""
-    if os.geteuid() != 0 or rights.uid == 0:
-        return work()  # we have no others to give away, or they are root's
+    if rights.uid == os.geteuid():
+        return work()
     from sonde.native.credentials import take_on  # brings ctypes
 
     results: list[T] = []

@@ -43,7 +43,7 @@ class Plan(NamedTuple):
     gpu: bool | None = None
     rank: int | None = None
     job: dict[str, str] | None = None
-    shared: bool = True
+    twin: str = ""
     refusal: str = ""  # why it is not armed
 
 
@@ -140,7 +140,7 @@ class Sessions:
     def _target(self, session: Session, plan: Plan) -> Target:
         log_file = options(session.recording, _file_name(session.name), 0, 0).log_file
         one = Target(plan.process, kineto.written_path(log_file, plan.process.own_name), session.created_ns)
-        one.rank, one.job, one.shared = plan.rank, plan.job, plan.shared
+        one.rank, one.job, one.twin = plan.rank, plan.job, plan.twin
         one.start_ns = session.recording.start_ns or None
         return one
 
@@ -176,7 +176,7 @@ class Sessions:
             one.start_ns = start_for(recording, now, warmup)
             one.late_ns = one.start_ns - recording.start_ns if recording.start_ns else 0
             one.deadline_ns = one.start_ns + recording.duration_ms * 10**6 + timeout
-        wanted = Wanted((session.name, one.own_pid), plan.process.pid, one.uid, one.path, one.shared)
+        wanted = Wanted((session.name, one.own_pid), plan.process.pid, one.uid, one.path, one.twin)
         self._watch.add(wanted)
         self._note(session)
         self._plan_alarm()

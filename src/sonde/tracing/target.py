@@ -28,7 +28,7 @@ FIELDS = (
     "uid",
     "gid",
     "started",
-    "shared",
+    "twin",
     "rank",
     "job",
     "state",
@@ -57,7 +57,7 @@ class Target:
         self.uid = process.uid
         self.gid = process.gid
         self.started = process.started  # clock ticks since boot: tells it from a later process of the same number
-        self.shared = True  # it sees our root directory
+        self.twin = ""  # who sees the same files when it has ended
         self.rank: int | None = None
         self.job: dict[str, str] | None = None
         self.state = REQUESTED

@@ -42,7 +42,7 @@ def _as_owner(host: HostFS, target: Target, work: Callable[[int], T]) -> T:
     """Do something below the root directory that a target's process saw, with its rights."""
     pid = target.pid if target.pid and is_running(host, target.pid, target.started) else 0
     rights = rights_of(host, pid, target.uid, target.gid)
-    root = root_of(host, pid, shared=target.shared)
+    root = root_of(host, pid, target.twin)
     try:
         return with_rights(rights, lambda: work(root))
     finally:

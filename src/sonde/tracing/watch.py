@@ -34,7 +34,7 @@ class Wanted(NamedTuple):
     pid: int
     uid: int
     path: str
-    shared: bool  # the process sees our own root directory
+    twin: str  # who sees the same files when the process has ended
 
 
 class Seen(NamedTuple):
@@ -98,7 +98,7 @@ class Watch:
 def look(host: HostFS, wanted: Wanted) -> Seen:
     """What is there now. The file must be a plain one of the process' user: anything else is not its trace."""
     try:
-        root = root_of(host, wanted.pid, shared=wanted.shared)
+        root = root_of(host, wanted.pid, wanted.twin)
     except SondeError:
         return Seen(gone=True)
     try:

@@ -20,7 +20,7 @@ from sonde.tracing.rights import (
     is_running,
     rights_of,
     root_of,
-    shares_root,
+    twin_of,
     with_rights,
 )
 
@@ -113,9 +113,9 @@ def test_a_process_that_has_ended_leaves_our_root_or_none() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
 
-    os.close(root_of(HostFS(), process.pid, shared=True))
+    os.close(root_of(HostFS(), process.pid, "self"))
     with pytest.raises(Unavailable, match="the filesystem it saw is gone"):
-        root_of(HostFS(), process.pid, shared=False)
+        root_of(HostFS(), process.pid, "")
 
 
 def test_a_process_in_a_mount_namespace_of_its_own_sees_other_files() -> None:
@@ -124,8 +124,33 @@ def test_a_process_in_a_mount_namespace_of_its_own_sees_other_files() -> None:
         assert process.stdout is not None
         process.stdout.readline()
 
-        assert not shares_root(HostFS(), process.pid)
-        assert shares_root(HostFS(), os.getpid())
+        assert twin_of(HostFS(), process.pid) == ""
+        assert twin_of(HostFS(), os.getpid()) == "self"
+
+
+OBSERVER = """
+import sys
+from sonde.hostfs import HostFS
+from sonde.tracing.rights import twin_of
+print(twin_of(HostFS(), int(sys.argv[1])))
+"""
+
+
+def test_a_process_that_sees_what_process_1_sees_has_a_twin_though_we_see_something_else() -> None:
+    script = f'sleep 20 & unshare -m {sys.executable} -c "$1" $!; kill $!'
+    namespace = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", script, "sh", OBSERVER]
+    told = subprocess.run(namespace, capture_output=True, text=True, timeout=20)
+
+    assert told.stdout.strip() == "1", told.stderr
+
+
+def test_a_daemon_that_may_not_be_another_user_says_so() -> None:
+    def be_somebody_and_try_another() -> int:
+        return with_rights(Rights(SOMEBODY.uid + 1, SOMEBODY.gid), lambda: 1)
+
+    # The thread is somebody's, the process still root's: what it has not, it cannot give.
+    with pytest.raises(Denied, match="may not act for user 54322: setgroups: Operation not permitted"):
+        with_rights(SOMEBODY, be_somebody_and_try_another)
 
 
 def test_another_process_of_the_same_number_is_another_process() -> None:

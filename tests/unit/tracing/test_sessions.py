@@ -89,7 +89,7 @@ class Place:
 
     def start(self, *ranks: Rank, name: str = "s1", gpu: bool | None = False, **recording: Any) -> Session:
         wanted = Recording(directory=str(self.folder), **recording)
-        plans = [Plan(rank.process, gpu=gpu, rank=number) for number, rank in enumerate(ranks)]
+        plans = [Plan(rank.process, gpu=gpu, rank=number, twin="self") for number, rank in enumerate(ranks)]
         return self.loop.call(lambda: self.sessions.start(name, wanted, plans, ME))
 
     def state(self, session: Session, number: int = 0) -> str:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 ONE = ("session", 812)
 
 
-def wanted(path: Path, *, uid: int | None = None, pid: int | None = None, shared: bool = True) -> Wanted:
-    return Wanted(ONE, pid or os.getpid(), os.getuid() if uid is None else uid, str(path), shared)
+def wanted(path: Path, *, uid: int | None = None, pid: int | None = None, twin: str = "self") -> Wanted:
+    return Wanted(ONE, pid or os.getpid(), os.getuid() if uid is None else uid, str(path), twin)
 
 
 @pytest.fixture
@@ -77,4 +77,4 @@ def test_a_link_or_a_file_of_somebody_else_is_not_its_trace(tmp_path: Path) -> N
 
 
 def test_the_filesystem_of_a_container_goes_with_its_process(tmp_path: Path) -> None:
-    assert look(HostFS(), wanted(tmp_path / "a.json", pid=2**22 - 1, shared=False)) == Seen(gone=True)
+    assert look(HostFS(), wanted(tmp_path / "a.json", pid=2**22 - 1, twin="")) == Seen(gone=True)
