@@ -29,7 +29,7 @@ from sonde.cli.ranks import parse_ranks
 from sonde.cli.trace_check import census, check, lacks, learn_builds, remarks, shortened
 from sonde.cli.trace_dynolog import arm_dynologs
 from sonde.cli.trace_follow import GRACE
-from sonde.cli.trace_hosts import nodes_of
+from sonde.cli.trace_hosts import nodes_of, settled
 from sonde.cli.trace_plan import DEFAULT_DURATION, Plan, decided, plan_of, refuse_harm, refuse_outlasting
 from sonde.cli.trace_run import Run, default_output
 from sonde.cli.trace_sessions import add_hosts, add_verbs
@@ -133,11 +133,13 @@ def record(args: argparse.Namespace) -> int:
     plan = plan_of(args)
     nodes, said = nodes_of(args)
     session = new_session()
+    output, tls = args.output or default_output(session), tls_of(args)
+    trace_manifest.check_output(output, session)
     ending = _Ending(args.job)
-    run = Run(args, session, args.output or default_output(session), nodes, tls_of(args))
-    trace_manifest.check_output(run.output, session)
+    check(nodes, plan.choice, tls)
+    nodes = settled(nodes)
+    run = Run(args, session, output, nodes, tls)
     run.say(*said)
-    check(nodes, plan.choice, run.tls)
     plan = decided(plan, nodes, os.getuid())
     _say_findings(run, plan)
     refuse_harm(plan, nodes)

@@ -72,10 +72,13 @@ def learn_builds(nodes: Sequence[Node], tls: ssl.SSLContext | None) -> None:
 
 def lacks(nodes: Sequence[Node], ranks: Sequence[int], whole_job: bool) -> list[Lack]:
     """What of the choice cannot be traced: what the daemons say, and ranks that are on no host."""
+    # A host may have several daemons: what is not registered with one may be with another.
+    there = {(node.name, process["pid"]) for node in nodes for process in node.found}
     told = [
         Lack(node.name, entry.get("rank"), entry.get("pid"), str(entry.get("reason", "not registered")))
         for node in nodes
         for entry in node.missing
+        if (node.name, entry.get("pid")) not in there
     ]
     if not whole_job:
         return told

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sonde.cli.connection import DEFAULT_PORT, address_of
+from sonde.cli.connection import DEFAULT_PORT, daemons_of
+from sonde.daemon import runs
 from sonde.daemon.paths import default_paths
 from sonde.errors import ReadError, SondeError, TimedOut, Unavailable, UsageError
 from sonde.rpc.clocks import Offset
@@ -30,6 +31,7 @@ class Node:
         "foreign",
         "found",
         "ipc",
+        "local",
         "matched",
         "missing",
         "name",
@@ -40,6 +42,7 @@ class Node:
     def __init__(self, name: str, address: str) -> None:
         self.name = name  # its own name for itself once it has answered
         self.address = address
+        self.local = False  # a daemon of this very host, found and not named
         self.error: SondeError | None = None  # why nothing more is to be had from it
         self.foreign = ""  # the version of a dynolog that answers there
         self.build = ""  # the version of the sonde that answers there
@@ -79,40 +82,60 @@ class Node:
 
 
 def nodes_of(args: argparse.Namespace) -> tuple[list[Node], list[str]]:
-    """The hosts, each once, and what had better be said about them."""
+    """The daemons to ask, each once, and what had better be said about them."""
     if args.host:
         return _unique(node for text in args.host for node in _named(text)), []
     if not args.job:
-        return [_here()], []
+        return _here(), []
     return _of_job(args.job)
 
 
 def _of_job(job: str) -> tuple[list[Node], list[str]]:
     """A batch system tells a job's hosts; of one that none knows, this host is asked."""
     if not batch_systems(job):
-        return [_here()], []
+        return _here(), []
     try:
-        return _unique(map(_node, hosts_of(job))), []
+        return _unique(node for name in hosts_of(job) for node in _of_host(name)), []
     except (Unavailable, ReadError, TimedOut) as error:
-        return [_here()], [f"only this host is asked: {error}"]
+        return _here(), [f"only this host is asked: {error}"]
 
 
 def _named(text: str) -> list[Node]:
     if text.startswith(("unix:", "[")):  # a socket, or an address of IPv6
-        return [_node(text)]
-    return [_node(name) for name in hosts_of(text)]
+        return [Node(text, text)]
+    return [node for name in hosts_of(text) for node in _of_host(name)]
 
 
-def _node(name: str) -> Node:
-    """A host by the name its user knows. This very host answers on its socket, where the kernel says who is asking."""
-    if ":" not in name and _short(name) == _short(os.uname().nodename) and os.path.exists(default_paths().rpc_socket):
-        return Node(name, f"unix:{default_paths().rpc_socket}")
-    has_port = name.startswith("unix:") or name.rpartition(":")[2].isdigit()
-    return Node(name, name if has_port else f"{name}:{DEFAULT_PORT}")
+def _of_host(name: str) -> list[Node]:
+    """A host by the name its user knows. This very host answers on sockets, where the kernel says who is asking."""
+    if ":" in name:
+        return [Node(name, name)]
+    remote = f"{name}:{DEFAULT_PORT}"
+    if _short(name) != _short(os.uname().nodename):
+        return [Node(name, remote)]
+    own = default_paths().rpc_socket
+    return _local(name, [f"unix:{own}" if os.path.exists(own) else remote, *runs.living()])
 
 
-def _here() -> Node:
-    return Node(os.uname().nodename, address_of(argparse.Namespace(host=None)))
+def _here() -> list[Node]:
+    return _local(os.uname().nodename, daemons_of(argparse.Namespace(host=None)))
+
+
+def _local(name: str, addresses: Sequence[str]) -> list[Node]:
+    nodes = [Node(name, address) for address in addresses]
+    for node in nodes:
+        node.local = True
+    return nodes
+
+
+def settled(nodes: Sequence[Node]) -> list[Node]:
+    """Without those daemons of this host that have nothing, when others of it have: nobody has asked for them.
+
+    There are several while `sonde run` has private ones.
+    """
+    local = [node for node in nodes if node.local]
+    useful = [node for node in local if node.found] or [node for node in local if node.error is None] or local
+    return [node for node in nodes if not node.local or node in useful]
 
 
 def _short(name: str) -> str:

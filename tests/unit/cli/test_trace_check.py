@@ -37,6 +37,12 @@ def test_a_rank_whose_process_is_known_is_missing_once() -> None:
     ]
 
 
+def test_what_another_daemon_of_the_same_host_has_is_not_missing() -> None:
+    missing = {"pid": 9, "rank": 0, "command": "python", "reason": "it speaks to another daemon"}
+
+    assert lacks([node("n1", missing=(missing,)), node("n1", process(9, 0, 1))], (), True) == []
+
+
 def test_who_did_not_ask_for_a_whole_job_misses_no_ranks() -> None:
     assert lacks([node("n1", process(1, 0, 4))], (), False) == []
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sonde.cli.trace_hosts import Node, nodes_of
-from sonde.errors import UsageError
+from sonde.cli.trace_hosts import Node, nodes_of, settled
+from sonde.errors import Unavailable, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +75,19 @@ def test_named_hosts_go_before_a_jobs() -> None:
 def test_a_list_that_makes_no_sense_is_a_usage_error() -> None:
     with pytest.raises(UsageError):
         asked("n[1-")
+
+
+def test_a_daemon_of_this_host_that_has_nothing_is_left_out_when_another_has() -> None:
+    node, private, named = (Node("n1", f"unix:/{number}") for number in range(3))
+    node.local = private.local = True
+
+    assert settled([node, private, named]) == [node, private, named]
+    node.error = Unavailable("nothing answers")
+    assert settled([node, private, named]) == [private, named]
+    node.error, private.found = None, [{"pid": 5}]
+    assert settled([node, private, named]) == [private, named]
+    private.error = Unavailable("nothing answers")
+    assert settled([private]) == [private]
 
 
 def test_a_target_finds_its_process() -> None:
