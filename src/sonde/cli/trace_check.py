@@ -74,12 +74,13 @@ def lacks(nodes: Sequence[Node], ranks: Sequence[int], whole_job: bool) -> list[
     """What of the choice cannot be traced: what the daemons say, and ranks that are on no host."""
     # A host may have several daemons: what is not registered with one may be with another.
     there = {(node.name, process["pid"]) for node in nodes for process in node.found}
-    told = [
+    said = [
         Lack(node.name, entry.get("rank"), entry.get("pid"), str(entry.get("reason", "not registered")))
         for node in nodes
         for entry in node.missing
         if (node.name, entry.get("pid")) not in there
     ]
+    told = list(dict.fromkeys(said))
     if not whole_job:
         return told
     found = [process for node in nodes for process in node.found]
@@ -169,7 +170,7 @@ def _together(group: Sequence[Lack]) -> str:
 def census(nodes: Sequence[Node]) -> str:
     """`8 processes on 4 hosts, ranks 0-7, job 77`."""
     found = [process for node in nodes for process in node.found]
-    hosts = sum(bool(node.found) for node in nodes)
+    hosts = len({node.name for node in nodes if node.found})
     ranks = folded(process["rank"] for process in found if process["rank"] is not None)
     jobs = sorted({process["job"]["id"] for process in found if process["job"]})
     parts = [f"{_counted(len(found), 'process', 'processes')} on {_counted(hosts, 'host', 'hosts')}"]

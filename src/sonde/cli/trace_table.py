@@ -102,7 +102,7 @@ def _of_target(node: Node, target: Message, gathered: Gathered | None) -> Row:
         return row._replace(verdict=gathered.error, file=gathered.file)
     summary = gathered.summary
     return row._replace(
-        verdict=": ".join(["ok", *_blemishes(target, summary.operators)]),
+        verdict=": ".join(["ok", *_blemishes(node, target, summary.operators)]),
         ok=True,
         file=gathered.file,
         size=gathered.size,
@@ -114,13 +114,16 @@ def _of_target(node: Node, target: Message, gathered: Gathered | None) -> Row:
     )
 
 
-def _blemishes(target: Message, operators: int) -> list[str]:
+def _blemishes(node: Node, target: Message, operators: int) -> list[str]:
     """What is to be said of a trace that is there."""
     late_ns = target.get("late_ns") or 0
+    asked = node.session.get("config", {}) if node.session else {}
+    # Seen with torch 2.13: asked for steps before the first one, libkineto records its default of 500 ms instead.
+    empty = "no step was recorded: no optimizer had stepped yet" if asked.get("steps") else "no operator was recorded"
     return [
         *([f"began {human_seconds(late_ns / 1e9)} late, it had not polled in time"] if late_ns > 0 else []),
         *([target["reason"]] if target["reason"] else []),
-        *(["no operator was recorded"] if not operators else []),
+        *([empty] if not operators else []),
     ]
 
 

@@ -43,6 +43,14 @@ def test_what_another_daemon_of_the_same_host_has_is_not_missing() -> None:
     assert lacks([node("n1", missing=(missing,)), node("n1", process(9, 0, 1))], (), True) == []
 
 
+def test_what_two_daemons_of_a_host_miss_is_missing_once() -> None:
+    missing = {"pid": 9, "rank": 3, "command": "python", "reason": "KINETO_USE_DAEMON is not set"}
+    nodes = [node("n1", process(1, 0), missing=(missing,)), node("n1", process(2, 1), missing=(missing,))]
+
+    assert len(lacks(nodes, (), True)) == 1
+    assert census(nodes) == "2 processes on 1 host, ranks 0-1, job 77"
+
+
 def test_who_did_not_ask_for_a_whole_job_misses_no_ranks() -> None:
     assert lacks([node("n1", process(1, 0, 4))], (), False) == []
 

@@ -67,6 +67,15 @@ def test_a_blemish_is_told(fields: dict[str, Any], operators: int, verdict: str)
     assert (row.verdict, row.ok) == (verdict, True)
 
 
+def test_a_trace_of_no_step_says_why() -> None:
+    one = node(target("written"))
+    assert one.session is not None
+    one.session["config"] = {"steps": 5}
+    (row,) = rows_of([one], {("n1:1778", 812, 812): gathered(operators=0)}, [])
+
+    assert row.verdict == "ok: no step was recorded: no optimizer had stepped yet"
+
+
 def test_a_file_that_did_not_come_is_a_failure() -> None:
     key = ("n1:1778", 812, 812)
     (row,) = rows_of([node(target("written"))], {key: Gathered(error="not gathered: the checksum is wrong")}, [])
