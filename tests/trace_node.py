@@ -20,6 +20,7 @@ from sonde.errors import RpcError
 from sonde.rpc.codec import Message
 from sonde.rpc.peer import Peer
 from sonde.rpc.server import Entry, Pending, RpcServer
+from sonde.rpc.tls import server_context
 
 STEP = 0.05  # seconds between two states
 ACTIVE = ("requested", "delivered", "started")
@@ -57,6 +58,7 @@ class TraceNode:
         skew: float = 0.0,
         missing: tuple[Message, ...] = (),
         without: tuple[str, ...] = (),
+        certs: str = "",
     ) -> None:
         self.name = name
         self.actors = actors
@@ -71,7 +73,8 @@ class TraceNode:
         self.files: dict[int, bytes] = {}
         table = {name: entry for name, entry in self._functions().items() if name not in without}
         self.server = loop.call(lambda: RpcServer(loop, table))
-        self.address = str(loop.call(lambda: self.server.listen("127.0.0.1:0")))
+        tls = server_context(certs) if certs else None
+        self.address = str(loop.call(lambda: self.server.listen("127.0.0.1:0", tls=tls)))
 
     def close(self) -> None:
         self._loop.call(self.server.close)

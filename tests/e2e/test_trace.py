@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.authority import Authority
 from tests.conftest import RunningLoop
 from tests.trace_node import Actor, TraceNode, trace_file
 
@@ -417,6 +418,25 @@ def test_a_terminal_sees_each_rank_and_then_the_table_alone(node: Make, tmp_path
     assert b"rank 3  n1  103  requested\r\n" in seen
     assert b"\x1b[4A\r\x1b[J" in seen  # all four lines are taken back
     assert out.count("ok") == 4
+
+
+def test_with_certificates_all_of_it_goes_over_mutual_tls(
+    node: Make, trace: Trace, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("certs")
+    authority = Authority(folder / "authority")
+    theirs = authority.directory("server", authority.signed("server"), folder / "server")
+    ours = authority.directory("client", authority.signed("root"), folder / "client")
+    one = node("n1", *four(), certs=theirs)
+    secure = trace("--job", "tune", *hosts(one), "--output", "out", "--certs-dir", ours)
+    plain = trace("--job", "tune", *hosts(one), "--output", "plain")
+
+    assert secure.code == 0, secure.err
+    assert "4 of 4 in out" in secure.out
+    assert plain.code == 3
+    assert f"{one.address}: this address speaks TLS only, and wants a certificate" in plain.err
+    assert "--certs-dir" in plain.err
+    assert not Path("plain").exists()
 
 
 @contextlib.contextmanager

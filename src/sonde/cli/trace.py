@@ -165,7 +165,9 @@ def _say_findings(run: Run, plan: Plan) -> None:
         run.say(census(nodes))
     run.say(*remarks(nodes, plan.nobody), *shortened(lacking))
     if not found and not any(node.foreign for node in nodes):
-        raise Unavailable("nothing to trace", hint="sonde processes lists what there is, sonde doctor trace explains")
+        hints = [node.error.hint for node in nodes if node.error is not None and node.error.hint]
+        usual = "sonde processes lists what there is, sonde doctor trace explains"
+        raise Unavailable("nothing to trace", hint=hints[0] if len(hints) == len(nodes) else usual)
     several = sum(len(node.traceable) for node in nodes) > 1
     if several and plan.options.steps and run.args.round_up is None and run.args.at_step is None:
         run.say("ranks may begin a step apart: --round-up 100 begins at the same step on all")

@@ -125,3 +125,8 @@ def test_an_option_that_is_not_shown_is_not_offered() -> None:
     (place,) = places_of(parser, ("x",))
 
     assert place.spelled == ["--help", "--open"]
+
+
+def test_what_a_trace_records_is_offered_one_by_one(offered: Offer) -> None:
+    assert "cpu_op,kernel" in offered("sonde", "trace", "--activities", "cpu_op,k")
+    assert offered("sonde", "trace", "") >= {"list", "show", "cancel", "fetch"}
