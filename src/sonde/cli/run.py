@@ -39,13 +39,16 @@ class _NotStarted(SondeError):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [-h] [--poll 1s] [--tag NAME] [--private] [-v] [--] COMMAND ..."
     parser.add_argument(
         "--poll", type=duration, default=Duration(1), metavar="1s", help="how often a process asks; whole seconds"
     )
     parser.add_argument("--tag", metavar="NAME", help="name of the job, where no batch system has given it one")
     parser.add_argument("--private", action="store_true", help="a daemon of its own, also when the node has one")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what is set, on standard error")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="what to run")
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to run, with its own options"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
