@@ -127,12 +127,8 @@ def _exists(subject: Subject) -> Iterator[Check]:
 def _user(subject: Subject) -> Iterator[Check]:
     name = user_name(subject.owner)
     if subject.uid is None:
-        yield Check(
-            "user",
-            BAD,
-            f"it is a process of {name}: it is not known who asks",
-            "ask on the same host, or with a certificate",
-        )
+        detail = f"it is a process of {name}: it is not known who asks"
+        yield Check("user", BAD, detail, "ask on the same host, or with a certificate")
     elif subject.uid in (0, subject.owner):
         yield Check("user", OK, name)
     else:
