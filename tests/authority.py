@@ -94,6 +94,10 @@ class Authority:
         self._ca("-batch", *dates, *files)
         return Pair(f"{path}.crt", f"{path}.key")
 
+    def expire(self) -> None:
+        """Let its own certificate be of yesterday; what it signs from now on is as it was."""
+        openssl("x509", "-in", self.ca, "-signkey", self._key, "-days", "-1", "-out", self.ca)
+
     def _request(self, name: str, key: Sequence[str], subject: str) -> None:
         path = self._folder / name
         files = ["-keyout", f"{path}.key", "-out", f"{path}.csr"]

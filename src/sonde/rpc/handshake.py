@@ -24,6 +24,7 @@ _ALERTS = {
     "CERTIFICATE_REVOKED": "refuses our certificate: it is revoked",
     "UNKNOWN_CA": "refuses our certificate: it does not know its authority",
     "CERTIFICATE_REQUIRED": "wants a certificate of ours",
+    "HANDSHAKE_FAILURE": "has no cipher, curve or kind of signature in common with us",
 }
 
 
