@@ -31,6 +31,7 @@ PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 _SKEW = timedelta(minutes=5)  # a node whose clock is a little behind must not find a new certificate too young
 _RSA_BITS = 3072
+_LONGEST_NAME = 64  # ub-common-name (RFC 5280, A.1)
 _FOLDERS = {"host": "hosts", "client": "clients"}
 _ROLES = {"host": "server", "client": "client"}
 _PURPOSES = {"host": ExtendedKeyUsageOID.SERVER_AUTH, "client": ExtendedKeyUsageOID.CLIENT_AUTH}
@@ -203,10 +204,9 @@ class Authority:
 
 
 def _name(text: str) -> x509.Name:
-    try:
-        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-    except ValueError as error:
-        raise UsageError(f"{text!r} cannot be a name: {error}") from None
+    if not 1 <= len(text) <= _LONGEST_NAME:
+        raise UsageError(f"a name has 1 to {_LONGEST_NAME} characters: {text!r} has {len(text)}")
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
 def _new_key(making: Making) -> PrivateKey:

@@ -91,7 +91,7 @@ def identifier(reader: Reader) -> str:
     return ".".join(map(str, [first, arcs[0] - 40 * first, *arcs[1:]]))
 
 
-def time(reader: Reader) -> int:
+def moment(reader: Reader) -> int:
     """`261115214238Z`, years 1950 to 2049, or `20500101000000Z` (RFC 5280, 4.1.2.5)."""
     tag, contents = reader.element()
     if tag not in (UTC_TIME, TIME):

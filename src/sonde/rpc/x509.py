@@ -34,7 +34,7 @@ from sonde.rpc.der import (
     Reader,
     identifier,
     integer,
-    time,
+    moment,
 )
 
 _STRINGS = {0x0C: "utf-8", 0x12: "ascii", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1C: "utf-32-be"}
@@ -190,7 +190,7 @@ def _certificate(der: bytes) -> Certificate:
     _same(body.whole(SEQUENCE), algorithm)
     issuer_der = body.whole(SEQUENCE)
     validity = body.inside()
-    not_before, not_after = time(validity), time(validity)
+    not_before, not_after = moment(validity), moment(validity)
     subject_der = body.whole(SEQUENCE)
     subject = list(_attributes(subject_der))
     key = _key(body.inside())
@@ -224,8 +224,8 @@ def _revocation_list(der: bytes) -> RevocationList:
         integer(body)  # the version: 2, or 1 and not written
     _same(body.whole(SEQUENCE), algorithm)
     issuer_der = body.whole(SEQUENCE)
-    this_update = time(body)
-    next_update = time(body) if body.tag in (UTC_TIME, TIME) else None
+    this_update = moment(body)
+    next_update = moment(body) if body.tag in (UTC_TIME, TIME) else None
     serials = []
     if body.tag == SEQUENCE:
         entries = body.inside()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sonde.rpc.der import INTEGER, OID, SEQUENCE, TIME, UTC_TIME, Malformed, Reader, identifier, integer, time
+from sonde.rpc.der import INTEGER, OID, SEQUENCE, TIME, UTC_TIME, Malformed, Reader, identifier, integer, moment
 
 
 def element(tag: int, contents: bytes) -> bytes:
@@ -68,7 +68,7 @@ def test_identifiers_without_an_end_are_malformed(contents: bytes) -> None:
     ],
 )
 def test_times_are_seconds_since_the_epoch(tag: int, text: bytes, seconds: int) -> None:
-    assert time(Reader(element(tag, text))) == seconds
+    assert moment(Reader(element(tag, text))) == seconds
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_times_are_seconds_since_the_epoch(tag: int, text: bytes, seconds: int) 
 )
 def test_what_is_no_time_is_malformed(text: bytes) -> None:
     with pytest.raises(Malformed):
-        time(Reader(element(UTC_TIME, text)))
+        moment(Reader(element(UTC_TIME, text)))
