@@ -1,6 +1,6 @@
 """`make bench`: measure every bar, print the table, keep the figures as JSON.
 
-python -m benchmarks [NAME...]     only these; without a name all of them (about 24 minutes, 10 of them the soak)
+python -m benchmarks [NAME...]     only these; without a name all of them (about 30 minutes, 10 of them the soak)
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ BENCHMARKS = (
     "otlp",
     "archive",
     "processes",
+    "fanout",
     "packages",
     "trigger",
     "floor",

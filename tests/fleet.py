@@ -3,7 +3,8 @@
 python tests/fleet.py COUNT [--certificate FILE --key FILE --ca FILE] [--shift-ns N] [--silent N]
 
 It prints its port when it listens. Whatever is asked it answers `{"status":1}`; `clock.now` with a clock that is wrong
-by (1 + its number) × N nanoseconds. The last --silent of them accept and never answer. Only the standard library.
+by (1 + its number) × N nanoseconds. The last --silent of them accept and never answer. A %d in the names of certificate
+and key is the number of the host divided by ten: that many share one. Only the standard library.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 _LENGTH = struct.Struct("=i")
+SHARING = 10  # hosts of one certificate
 
 
 def host(number: int) -> str:
@@ -72,20 +74,22 @@ class Stub(asyncio.Protocol):
 
 async def serve(args: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
-    context = _context(args) if args.certificate else None
+    context: ssl.SSLContext | None = None
     port = 0
     for number in range(args.count):
         sock = socket.create_server((host(number), port), backlog=16)
         port = sock.getsockname()[1]
+        if args.certificate and number % SHARING == 0:
+            context = _context(args, number // SHARING)
         shift, silent = (number + 1) * args.shift_ns, number >= args.count - args.silent
         await loop.create_server(lambda a=shift, b=silent: Stub(a, b), sock=sock, ssl=context, backlog=16)
     print(port, flush=True)
     await asyncio.Event().wait()
 
 
-def _context(args: argparse.Namespace) -> ssl.SSLContext:
+def _context(args: argparse.Namespace, number: int) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(args.certificate, args.key)
+    context.load_cert_chain(args.certificate.replace("%d", str(number)), args.key.replace("%d", str(number)))
     context.load_verify_locations(args.ca)
     context.verify_mode = ssl.CERT_REQUIRED
     return context

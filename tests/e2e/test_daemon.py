@@ -19,6 +19,7 @@ import pytest
 from tests.e2e.conftest import SONDE, RunningDaemon
 
 import sonde
+from sonde.rpc.clocks import Offset, measure
 
 Start = Callable[..., RunningDaemon]
 
@@ -330,3 +331,16 @@ def test_a_second_daemon_that_would_answer_training_processes_is_refused_naming_
     assert second.returncode == 3
     assert f"the socket @dynolog is already taken by sonde (pid {first.process.pid})" in second.stderr
     assert "--no-tracing" in second.stderr
+
+
+def test_the_clock_of_a_daemon_on_this_host_is_ours(daemon: Start) -> None:
+    running = daemon()
+    addresses = [running.status()["addresses"]["rpc"], f"unix:{running.state}/rpc.sock"]
+
+    found = measure(addresses)
+
+    for address in addresses:
+        result = found[address]
+        assert isinstance(result, Offset)
+        assert abs(result.offset_ns) <= result.bound_ns < 1e9
+        assert result.rounds == 8
