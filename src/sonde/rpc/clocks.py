@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sonde.address import Address, parse_address
 from sonde.errors import RpcError, SondeError, UsageError
 from sonde.rpc.codec import encode
-from sonde.rpc.exchange import SO_TIMESTAMPNS, Exchange
+from sonde.rpc.exchange import SO_TIMESTAMPNS, Exchange, Tls, Verify
 from sonde.rpc.switchboard import Switchboard
 from sonde.rpc.turns import Turns
 
@@ -38,24 +38,30 @@ class Offset(NamedTuple):
 
 
 def measure(
-    addresses: Iterable[str], *, rounds: int = 8, timeout: float = 5.0, tls: ssl.SSLContext | None = None
+    addresses: Iterable[str],
+    *,
+    rounds: int = 8,
+    timeout: float = 5.0,
+    tls: ssl.SSLContext | None = None,
+    verify: Verify | None = None,
 ) -> dict[str, Offset | SondeError]:
     """Compare the clocks of all hosts with ours. Each round has `timeout` seconds; a host that fails is asked no more.
 
     One that has answered before it failed has an offset, from fewer rounds.
     """
     found: dict[str, Offset | SondeError] = {}
+    both = Tls(tls, verify) if tls is not None else None
     # While one socket wants stamps, the kernel stamps every packet (net_enable_timestamp() in net/core/dev.c). It takes
     # a while to begin: this one keeps it from ending between two rounds.
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as keeper,
-        Switchboard(_first_round(addresses), timeout=timeout, at_once=_AT_ONCE, tls=tls, turns=Turns()) as board,
+        Switchboard(_first_round(addresses), timeout=timeout, at_once=_AT_ONCE, tls=both, turns=Turns()) as board,
     ):
         keeper.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         for done in board.results():
             result = found[done.subject] = _better(found.get(done.subject), done)
             if done.error is None and isinstance(result, Offset) and result.rounds < rounds:
-                board.later(_next_round(done), _SPACING)
+                board.later(Exchange(done.subject, done.where, _REQUEST), _SPACING)
     return found
 
 
@@ -63,17 +69,10 @@ def _first_round(addresses: Iterable[str]) -> Iterator[Exchange]:
     for address in dict.fromkeys(addresses):
         try:
             exchange = Exchange(address, parse_address(address), _REQUEST)
-            exchange.resumable = True
         except UsageError as error:
             exchange = Exchange(address, Address(), b"")
             exchange.error = error
         yield exchange
-
-
-def _next_round(done: Exchange) -> Exchange:
-    exchange = Exchange(done.subject, done.where, _REQUEST)
-    exchange.session = done.session
-    return exchange
 
 
 def _better(known: Offset | SondeError | None, done: Exchange) -> Offset | SondeError:

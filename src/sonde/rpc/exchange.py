@@ -12,7 +12,8 @@ import select
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sonde.address import Address
 from sonde.errors import SondeError
@@ -33,6 +34,17 @@ _TIMESPEC = struct.Struct("=qq")
 _NS = 10**9
 
 
+# Looks at the other side's certificate, in DER, before anything is said to it. Raises SondeError.
+Verify = Callable[[bytes | None, Address], None]
+
+
+class Tls(NamedTuple):
+    """How both sides prove who they are; one context for all hosts."""
+
+    context: ssl.SSLContext
+    verify: Verify | None = None
+
+
 class Exchange:
     """A call and what became of it: a reply or an error.
 
@@ -49,10 +61,8 @@ class Exchange:
         "received_ns",
         "reply",
         "request",
-        "resumable",
         "routes",
         "sent_ns",
-        "session",
         "subject",
         "took",
         "waits",
@@ -70,8 +80,6 @@ class Exchange:
         self.begun = self.deadline = self.took = 0.0
         self.patience = 0.0  # when the next route is tried, if this one has not answered
         self.sent_ns = self.received_ns = 0
-        self.session: ssl.SSLSession | None = None  # of TLS, with the same host: what it has proved it need not again
-        self.resumable = False  # is the session to be kept? That alone takes 0.25 ms
         self.waits = False  # for its turn
         self.fd = -1  # of its connection, while there is one
 
@@ -97,7 +105,7 @@ class Line:
         "watched",
     )
 
-    def __init__(self, exchange: Exchange, tls: ssl.SSLContext | None, *, timed: bool) -> None:
+    def __init__(self, exchange: Exchange, tls: Tls | None, *, timed: bool) -> None:
         """Begin to connect. Raises OSError when that fails at once: EAGAIN is the full queue of a Unix socket."""
         family, target = exchange.routes[0]
         local = family == socket.AF_UNIX  # the kernel vouches for both sides: no TLS
@@ -216,8 +224,6 @@ class Line:
         error = parse_error(reply)
         if error is not None:
             raise error
-        if self._secured is not None and self._exchange.resumable and self._exchange.session is None:
-            self._exchange.session = self._secured.session
         self._exchange.reply = reply
         return True
 
@@ -225,20 +231,17 @@ class Line:
 class Secured:
     """TLS of one connection, through memory: bytes of the wire go in and come out, the reply's come out in clear."""
 
-    __slots__ = ("_exchange", "_incoming", "_object", "_outgoing", "shaken")
+    __slots__ = ("_exchange", "_incoming", "_object", "_outgoing", "_verify", "shaken")
 
-    def __init__(self, context: ssl.SSLContext, exchange: Exchange) -> None:
+    def __init__(self, tls: Tls, exchange: Exchange) -> None:
         import ssl
 
         self._exchange = exchange
+        self._verify = tls.verify
         self.shaken = False  # our side of the handshake is done; what is still to be sent of it may go with the request
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         name = exchange.where.host.partition("%")[0]  # the zone of a link-local address is ours, not the certificate's
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name, session=exchange.session)
-
-    @property
-    def session(self) -> ssl.SSLSession | None:
-        return self._object.session
+        self._object = tls.context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
 
     def hello(self) -> bytes:
         self._shake()
@@ -270,6 +273,8 @@ class Secured:
             return
         except ssl.SSLError as error:
             raise failures.refused_by_tls(self._exchange.where, error) from None
+        if self._verify is not None:
+            self._verify(self._object.getpeercert(True), self._exchange.where)
         self.shaken = True
 
     def _clear(self) -> tuple[bytes, bool]:

@@ -10,11 +10,13 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from tests.authority import Authority, Pair
 from tests.fleet import fleet, host
 
+from sonde.address import Address
 from sonde.errors import Denied, RpcError, SondeError, TimedOut, Unavailable
 from sonde.rpc.fanout import Call, Outcome, fan_out
 
@@ -149,6 +151,31 @@ def test_a_daemon_that_does_not_know_our_authority_denies_us(
 
     assert isinstance(error, Denied)
     assert "refuses our certificate: tlsv1 alert unknown ca" in str(error)
+
+
+def test_a_further_check_of_the_certificate_comes_before_the_question(
+    authority: Authority, daemon: Pair, caller: Pair
+) -> None:
+    seen = []
+
+    def verify(der: bytes | None, where: Address) -> None:
+        seen.append((der, str(where)))
+        raise Unavailable("it is not to our taste")
+
+    heard = []
+
+    def listen(sock: socket.socket) -> None:
+        theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        theirs.load_cert_chain(*daemon)
+        with theirs.wrap_socket(sock, server_side=True) as secured:
+            heard.append(secured.recv(65536))
+
+    with answering(listen) as address:
+        error = only(fan_out([Call(address, "x")], tls=context(authority, caller), verify=verify))
+
+    assert str(error) == "it is not to our taste"
+    assert seen == [(ssl.PEM_cert_to_DER_cert(Path(daemon.certificate).read_text()), address)]
+    assert heard in ([], [b""])
 
 
 def test_a_daemon_without_tls_is_recognised(authority: Authority, caller: Pair) -> None:
