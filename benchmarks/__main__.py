@@ -22,6 +22,7 @@ BENCHMARKS = (
     "archive",
     "processes",
     "fanout",
+    "ipc",
     "packages",
     "trigger",
     "floor",

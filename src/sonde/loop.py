@@ -66,6 +66,7 @@ class Loop:
         self._stopped = False
         self.failures = 0
         self.wakeups = 0
+        self.ready = 0  # descriptors that are served in this turn
         self.register(self._bell, READ, self._answer_bell)
 
     def register(self, fileobj: FileObject, events: int, callback: OnEvents) -> None:
@@ -110,6 +111,7 @@ class Loop:
         while not self._stopped:
             ready = self._epoll.poll(self._patience(), _AT_ONCE)
             self.wakeups += 1
+            self.ready = len(ready)
             for fd, events in ready:
                 # One callback of this batch may have closed the descriptor of a later one.
                 callback = self._callbacks.get(fd)

@@ -218,7 +218,7 @@ class Daemon:
             self._listen_for_processes(self.config.tracing)
 
     def _listen_for_processes(self, config: TracingConfig) -> None:
-        self._ipc = Endpoint(self._loop, self.processes.handle)
+        self._ipc = Endpoint(self._loop, self.processes.handle, self.processes.repeated)
         if config.abstract:
             self._ipc.listen(wire.daemon_address({}))
         if config.socket_dir:

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 _LIMIT = 4096  # processes
 _USER_LIMIT = 1024  # of one user other than root, so that nobody fills the table for all
 _KEPT_NS = 60_000_000_000  # an invisible process is forgotten after this long without a word, as in dynolog
+_NAMES = 64  # pids that a process is known by; libkineto sends its own and at most ten ancestors'
+_SAID = 512  # bytes of a datagram that is remembered; one of libkineto has at most 100
 _NOTHING = wire.pack_config("")
 
 Key = int | Address
@@ -50,6 +52,7 @@ class Process:
         "poll_ns",
         "polled_ns",
         "polls",
+        "said",
         "session",
         "slurm_id",
         "started",
@@ -70,6 +73,7 @@ class Process:
         self.polled_ns = now_ns  # monotonic
         self.polls = 0
         self.poll_ns = 0  # between its last two polls; 0: not known
+        self.said = b""  # its last request as it came, when it is one to be recognised by
         self.pidfd = -1
         self.offer: Offer | None = None  # waits for the next poll
         self.session = ""  # the trace of ours that it is in
@@ -104,6 +108,7 @@ class Processes:
         self.departed = departed
         self._clock = clock
         self._table: dict[Key, Process] = {}
+        self._said: dict[bytes, Process] = {}
         self._sweep: Timer | None = None
         self.refused = 0  # processes beyond the limits
 
@@ -124,28 +129,54 @@ class Processes:
             return self._introduced(sender, wire.parse_context(payload))
         raise wire.WireError(f"unknown type {kind!r}")
 
-    def _asked(self, sender: Sender, request: wire.Request) -> bytes:
-        process = self._table.get(sender.pid or sender.address)
-        if process is None:
-            process = self._registered(sender, request.pids, request.job_id)
-            if process is None:
-                return _NOTHING
-        elif process.names != request.pids or process.slurm_id != request.job_id:
-            process.names, process.slurm_id = request.pids, request.job_id  # it was reparented, or told us less before
+    def repeated(self, said: bytes, address: Address) -> bytes | None:
+        """The answer to a poll that is the same as the last one of its process; None when it has to be read."""
+        process = self._said.get(said)
+        if process is None or process.offer is not None:
+            return None
+        self._note(process, address)
+        return _NOTHING
+
+    def read_anew(self, process: Process) -> None:
+        """Read the next poll of a process, even if it says what the last one said: we think otherwise by now."""
+        self._said.pop(process.said, None)
+        process.said = b""
+
+    def _note(self, process: Process, address: Address) -> None:
+        """It has polled."""
         now = self._clock()
-        if process.address != sender.address:
+        if process.address != address:
             # Another program in the same process (execve(2)).
-            process.address, process.first_ns, process.identity = sender.address, now, None
+            process.address, process.first_ns, process.identity = address, now, None
         elif process.polls:
             process.poll_ns = now - process.polled_ns
         process.polled_ns = now
         process.polls += 1
+
+    def _asked(self, sender: Sender, request: wire.Request) -> bytes:
+        process = self._table.get(sender.pid or sender.address)
+        names = request.pids[:_NAMES]
+        if process is None:
+            process = self._registered(sender, names, request.job_id)
+            if process is None:
+                return _NOTHING
+        elif process.names != names or process.slurm_id != request.job_id:
+            process.names, process.slurm_id = names, request.job_id  # it was reparented, or told us less before
+        self._note(process, sender.address)
         process.kinds = request.kinds
+        self._remember(process, sender)
         offer = process.offer
         if offer is None or not request.kinds & wire.ACTIVITIES:
             return _NOTHING
         process.offer = None  # handed out once
         return wire.pack_config(offer(process))
+
+    def _remember(self, process: Process, sender: Sender) -> None:
+        self._said.pop(process.said, None)
+        # Those that are not visible from here have no pid: two of them may say the same.
+        process.said = sender.said if sender.pid and len(sender.said) <= _SAID else b""
+        if process.said:
+            self._said[process.said] = process
 
     def _introduced(self, sender: Sender, context: wire.Context) -> bytes:
         process = self._table.get(sender.pid or sender.address)
@@ -201,6 +232,7 @@ class Processes:
     def _forget(self, process: Process) -> None:
         if self._table.pop(process.key, None) is None:
             return
+        self._said.pop(process.said, None)
         self._let_go(process)
         if self.departed is not None:
             self.departed(process)
@@ -243,3 +275,4 @@ class Processes:
         for process in self:
             self._let_go(process)
         self._table.clear()
+        self._said.clear()

@@ -247,6 +247,7 @@ class Sessions:
             process.session = ""
             if one.state == target.WRITTEN:
                 process.kinds |= wire.ACTIVITIES  # its last poll was during the trace; now it would take another
+                self._processes.read_anew(process)
         self._note(session)
 
     def cancel(self, session: Session) -> None:
