@@ -17,6 +17,7 @@ import socket
 import stat
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from sonde.agent import wire
@@ -87,15 +88,17 @@ class Endpoint:
             sock.close()
             raise _refusal(address, error) from None
         self._sockets.append((sock, name))
-        self._loop.register(sock, READ, lambda _events: self._drain(sock))
+        self._loop.register(sock, READ, partial(self._drain, sock))
 
-    def _drain(self, sock: socket.socket) -> None:
+    def _drain(self, sock: socket.socket, _events: int) -> None:
         """Take what has come.
 
         A poll mostly comes alone, says what it said 5 s ago and finds the caches cold: it is answered without being
         read, and the queue is not asked for more, because that answer is an exception and epoll says it for nothing.
         """
-        for _ in range(_AT_ONCE if self._loop.ready > 1 else 1):
+        left = _AT_ONCE if self._loop.ready > 1 else 1
+        while left:
+            left -= 1
             try:
                 data, ancillary, flags, address = sock.recvmsg(wire.MAX_DATAGRAM, _ANCILLARY)
             except BlockingIOError:

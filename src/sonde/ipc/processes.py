@@ -132,9 +132,12 @@ class Processes:
     def repeated(self, said: bytes, address: Address) -> bytes | None:
         """The answer to a poll that is the same as the last one of its process; None when it has to be read."""
         process = self._said.get(said)
-        if process is None or process.offer is not None:
+        if process is None or process.offer is not None or process.address != address:
             return None
-        self._note(process, address)
+        now = self._clock()
+        process.poll_ns = now - process.polled_ns
+        process.polled_ns = now
+        process.polls += 1
         return _NOTHING
 
     def read_anew(self, process: Process) -> None:
