@@ -299,12 +299,14 @@ class Acceptor:
         stream.begin()
 
     def _make_room(self) -> None:
+        """Of those that nobody vouches for, if there are any; of these not the newest, unless they are very many."""
         before = time.monotonic() - _GRACE
         while len(self._streams) >= self._limit:
-            settled = [stream for stream in self._streams if stream.begun <= before]
+            pool = [stream for stream in self._streams if not stream.known] or list(self._streams)
+            settled = [stream for stream in pool if stream.begun <= before]
             if not settled and len(self._streams) < self._limit * _CROWD:
                 return
-            self._displace(settled or self._streams)
+            self._displace(settled or pool)
 
     def _displace(self, streams: Iterable[Stream]) -> None:
         """Close the one that has moved nothing for longest: of strangers first, of those being answered last."""
