@@ -1,7 +1,7 @@
 """SQLite as the interpreter's own C module has it.
 
 The package around it adds converters between SQL text and dates, which nobody asks for here, and imports datetime for
-them: 0.5 MB. `from sonde.store.engine import sqlite3`, and everything has its usual name.
+them: 0.3 MB. `from sonde.store.engine import sqlite3`, and everything has its usual name.
 """
 
 from __future__ import annotations

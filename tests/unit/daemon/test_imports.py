@@ -22,7 +22,7 @@ DENIED = {
     "multiprocessing": "2 MB",
     "concurrent.futures": "1 MB",
     "tomllib": "0.5 MB; only while a file is read",
-    "datetime": "0.5 MB; see store/engine.py",
+    "datetime": "0.3 MB; see store/engine.py",
     "numpy": "16 MB",
     "psutil": "4 MB",
     "prometheus_client": "14 MB",
