@@ -30,8 +30,8 @@ from typing import IO, Any
 
 from sonde.errors import ParseError, ReadError
 
-_CHUNK = 1 << 18
-_LIMIT = 1 << 24  # characters of one event or one value beside the events; the memory it takes is bounded by this
+_CHUNK = 1 << 18  # bytes read at once
+_LIMIT = 1 << 23  # characters of one event or one value beside the events; the memory it takes is bounded by this
 _LOOKAHEAD = 16  # what an unfinished token may have before the end: `-Infinity`, two \uXXXX
 
 _W = r"[ \t\n\r]*+"
@@ -93,8 +93,9 @@ class Trace:
     `metadata` has the keys beside the events: after `begin()` those before them, at the end all.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, chunk: int = _CHUNK) -> None:
         self.path = path
+        self._chunk = chunk
         self.metadata: dict[str, Any] = {}
         self.count = 0  # events so far
         self._file = _opened(path)
@@ -211,7 +212,7 @@ class Trace:
         try:
             text, end = _canonical(self._text, self._at)
         except json.JSONDecodeError as error:
-            if self._unfinished(error) and self._more():
+            if (self._unfinished(error) or self._unfinished_block()) and self._more():
                 return None
             text, end = self._mended(error)
         except (ValueError, RecursionError) as error:  # integers of more than 4300 digits; nesting of some thousands
@@ -233,8 +234,7 @@ class Trace:
                 return _canonical(_NAME.sub(_escaped, block.group()), 0)[0], block.end()
             except (ValueError, RecursionError):
                 pass
-        self._at = error.pos
-        raise self._error(error.msg) from None
+        raise self._refusal(error) from None
 
     def _next_value(self) -> Any:
         """The value at this place, which is not a blank."""
@@ -244,17 +244,19 @@ class Trace:
             except json.JSONDecodeError as error:
                 if self._unfinished(error) and self._more():
                     continue
-                self._at = error.pos
-                raise self._error(error.msg) from None
+                raise self._refusal(error) from None
             except (ValueError, RecursionError) as error:
                 raise self._error(str(error)) from None
-            if end == len(self._text) and self._more():
-                continue  # a number that ends where the window ends may go on
+            if len(self._text) - end < _LOOKAHEAD and self._more():
+                continue  # a number that ends near the end of the window may go on: `1` of `1.5`, or of `1e+3`
             self._at = end
             return value
 
     def _unfinished(self, error: json.JSONDecodeError) -> bool:
         return error.msg.startswith("Unterminated") or error.pos + _LOOKAHEAD >= len(self._text)
+
+    def _unfinished_block(self) -> bool:
+        return self._text.startswith('{\n    "', self._at) and _BLOCK.match(self._text, self._at) is None
 
     def _char(self) -> str:
         """The next character that is not a blank, which is now at this place; at the end an empty string."""
@@ -266,19 +268,21 @@ class Trace:
                 return ""
 
     def _more(self) -> bool:
-        """Move the window on: it begins at this place, and has more of what follows. False at the end of the file."""
+        """Move the window on: it begins at this place, and has more of what follows. At the end it stays: False."""
         rest = self._text[self._at :]
         if len(rest) > _LIMIT:
             raise self._error(f"one value has more than {_LIMIT >> 20} million characters")
         grown = ""
         while not grown and not self._ended:
-            data = self._read(max(_CHUNK, len(rest)))
+            data = self._read(max(self._chunk, min(len(rest), _LIMIT - len(rest))))
             self._bytes += len(data)
             self._ended = not data
             grown = self._decoder.decode(data, final=self._ended)
+        if not grown:
+            return False
         self._text = rest + grown
         self._at = 0
-        return bool(grown)
+        return True
 
     def _read(self, size: int) -> bytes:
         try:
@@ -288,10 +292,15 @@ class Trace:
         except OSError as error:
             raise ReadError(f"{self.path}: {error.strerror or error}") from None
 
+    def _refusal(self, error: json.JSONDecodeError) -> ParseError:
+        looks_cut = ", it looks cut off" if self._unfinished(error) and error.pos < len(self._text) else ""
+        self._at = error.pos
+        return self._error(error.msg + looks_cut)
+
     def _error(self, why: str) -> ParseError:
         rest = self._text[self._at :]
-        if not rest and self._ended:
-            why = f"the file ends too early: {why}"
+        if not rest and self._ended and self._bytes:
+            why += ", it looks cut off"
         at = self._bytes - len(rest.encode("utf-8", "replace"))
         return ParseError(self.path, rest, f"{why}, after {self.count} events and {max(0, at)} bytes")
 

@@ -98,7 +98,8 @@ class _Merged:
             self.events += len(texts)
 
     def _key(self, part: Part) -> str:
-        key = wanted = _label(part, ranked=True) or os.path.basename(part.path)
+        told = _label(part) if part.pid else os.path.basename(part.path)
+        key = wanted = told if part.rank is None else f"rank {part.rank}"
         again = 2
         while key in self.metadata:
             key, again = f"{wanted} ({again})", again + 1
@@ -245,10 +246,8 @@ class _Process:
         return " · ".join([text for text in (_label(part), self._name or "unnamed", device) if text])
 
 
-def _label(part: Part, *, ranked: bool = False) -> str:
-    """`rank 0 · n1 · pid 812`; with `ranked` no more than the rank, if there is one."""
-    if ranked and part.rank is not None:
-        return f"rank {part.rank}"
+def _label(part: Part) -> str:
+    """`rank 0 · n1 · pid 812`"""
     texts = (f"rank {part.rank}" if part.rank is not None else "", part.host, f"pid {part.pid}" if part.pid else "")
     return " · ".join([text for text in texts if text])
 
