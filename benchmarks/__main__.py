@@ -25,6 +25,7 @@ BENCHMARKS = (
     "ipc",
     "packages",
     "trigger",
+    "merge",
     "floor",
     "daemon",
     "soak",

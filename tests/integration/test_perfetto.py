@@ -88,6 +88,8 @@ def test_a_moved_clock_moves_every_slice(perfetto: Perfetto, tmp_path: Path) -> 
 
 
 def test_a_name_that_perfetto_could_not_read_can_be_read(perfetto: Perfetto, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="Failure parsing JSON"):
+        perfetto(TRACES / "quotation-marks.json", SLICES)
     merge([Part(str(TRACES / "quotation-marks.json"), 0, "n1", 0, 0)], str(tmp_path / "m.json"))
     names, complaints = perfetto(tmp_path / "m.json", "select name from slice", COMPLAINTS)
 

@@ -10,9 +10,9 @@ r"""Traces in Chrome's Trace Event Format, event by event, from the files libkin
 
 A trace may be a bare array of events, too. Files of 100 MB are usual, so a window of the text moves over the file and
 an event is what one pattern matches: its text stays as it is, and the places of the fields that matter are known. The
-pattern is the grammar of JSON (RFC 8259) down to four levels; it takes as long as json takes to build the objects, and
-spares to find the fields in the text or to write it anew. What it does not match goes through json and comes out as
-text in which the fields are found as easily.
+pattern is the grammar of JSON (RFC 8259) down to six levels (a list of tensors' shapes has five); it takes as long as
+json takes to build the objects, and spares to find the fields in the text or to write it anew. What it does not match
+goes through json and comes out as text in which the fields are found as easily.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _member(value: str) -> str:
     return rf"(?:{fields}|{_KEY}{_W}:{_W}{value})"
 
 
-_EVENT = re.compile(rf"{_W}(?P<event>{_object(_member(_value(3)))}){_W}(?:,|(?=\]))")
+_EVENT = re.compile(rf"{_W}(?P<event>{_object(_member(_value(5)))}){_W}(?:,|(?=\]))")
 _ODD = re.compile(rf"(?P<event>\{{(?:{_member(_SCALAR)}(?:,|(?=\}})))*+(?s:.*))")  # made by _canonical, valid by itself
 _BLANK = re.compile(_W)
 # An event as libkineto lays it out. It does not escape quotation marks in names (torch 2.13), and so writes
