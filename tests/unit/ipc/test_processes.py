@@ -47,7 +47,7 @@ class Place:
             arrived=lambda process: self.events.append(("arrived", process.pid)),
             departed=lambda process: self.events.append(("departed", process.pid)),
         )
-        self.endpoint = Endpoint(loop, self.processes.handle)
+        self.endpoint = Endpoint(loop, self.processes.handle, self.processes.repeated)
         self.address = f"\0sonde-test-{uuid.uuid4().hex}\0"
         self.clients: list[subprocess.Popen[str]] = []
         loop.call(lambda: self.endpoint.listen(self.address.encode()))
@@ -154,6 +154,71 @@ def test_what_is_offered_is_delivered_once_and_only_to_a_poll_that_takes_it(plac
     answers = [place.ask(child, kinds, 0) for kinds in (1, 0, 3, 3)]
 
     assert answers == ["", "", f"PID={child.pid}", ""]
+
+
+def test_a_poll_like_the_last_one_is_counted_and_a_different_one_is_read(place: Place) -> None:
+    child = place.client()
+    polled = []
+    for kinds in (3, 3, 3, 1, 3):
+        place.ask(child, kinds, 7, 5, 1)
+        process = place.processes.get(child.pid)
+        assert process is not None
+        polled.append((process.polls, process.kinds, process.polled_ns))
+
+    assert [polls for polls, _, _ in polled] == [1, 2, 3, 4, 5]
+    assert [kinds for _, kinds, _ in polled] == [3, 3, 3, 1, 3]
+    assert len({moment for _, _, moment in polled}) == 5
+
+
+def test_what_is_offered_comes_with_a_poll_like_the_last_one(place: Place) -> None:
+    child = place.client()
+    place.ask(child, 3, 0)
+    place.ask(child, 3, 0)
+    process = place.processes.get(child.pid)
+    assert process is not None
+    process.offer = lambda asked: "A=1"
+
+    assert [place.ask(child, 3, 0) for _ in range(3)] == ["A=1", "", ""]
+
+
+def test_processes_that_cannot_be_seen_are_not_taken_for_each_other(loop: RunningLoop) -> None:
+    processes = Processes(loop, HostFS())
+    payload = wire.parse(wire.pack_request(wire.Request(3, 0, (7, 1))))[1]
+    # Two containers, and in each a pid 7 that is 0 for us.
+    one, two = (Sender(0, 1000, 1000, name, b"the same bytes") for name in (b"\0one\0", b"\0two\0"))
+    loop.call(lambda: processes.handle(one, wire.REQUEST, payload))
+    loop.call(lambda: processes.handle(two, wire.REQUEST, payload))
+
+    assert processes.repeated(b"the same bytes", b"\0one\0") is None
+    assert len(processes) == 2
+    loop.call(processes.close)
+
+
+def test_what_a_process_said_is_forgotten_with_it(loop: RunningLoop) -> None:
+    processes = Processes(loop, HostFS())
+    payload = wire.parse(wire.pack_request(wire.Request(3, 0, (7, 1))))[1]
+    with subprocess.Popen(["sleep", "60"]) as child:
+        sender = Sender(child.pid, 1000, 1000, b"\0one\0", b"said")
+        loop.call(lambda: processes.handle(sender, wire.REQUEST, payload))
+        recognised = loop.call(lambda: processes.repeated(b"said", b"\0one\0"))
+        child.kill()
+    until(lambda: not len(processes))
+
+    assert recognised == wire.pack_config("")
+    assert processes.repeated(b"said", b"\0one\0") is None
+    loop.call(processes.close)
+
+
+def test_a_process_is_known_by_a_bounded_number_of_names(loop: RunningLoop) -> None:
+    processes = Processes(loop, HostFS())
+    payload = wire.parse(wire.pack_request(wire.Request(3, 0, tuple(range(1, 16_000)))))[1]
+    sender = Sender(os.getpid(), 1000, 1000, b"\0one\0", bytes(64_000))
+    loop.call(lambda: processes.handle(sender, wire.REQUEST, payload))
+
+    (process,) = processes
+    assert process.names == tuple(range(1, 65))
+    assert process.said == b""
+    loop.call(processes.close)
 
 
 def test_pids_choose_a_process_or_the_children_of_an_ancestor(place: Place) -> None:
