@@ -20,7 +20,7 @@ from tests.lacking import lacking
 from sonde.errors import RpcError
 from sonde.rpc.client import call, stream
 
-TRAINEE = Path(__file__).with_name("trainee.py")
+TRACED = Path(__file__).with_name("traced.py")
 ADA, BOB = 54321, 54322
 AS_USER = """
 import json, os, sys
@@ -53,7 +53,7 @@ class Node:
         return f"unix:{self.running.state}/rpc.sock"
 
     def trainee(self, uid: int, trick: str = "", wrapper: tuple[str, ...] = ()) -> int:
-        command = [*wrapper, sys.executable, str(TRAINEE), str(self.ipc), str(uid), trick]
+        command = [*wrapper, sys.executable, str(TRACED), str(self.ipc), str(uid), trick]
         process = subprocess.Popen(command, stdout=subprocess.PIPE)
         self.trainees.append(process)
         assert process.stdout is not None

@@ -1,6 +1,6 @@
 """A process that speaks libkineto's protocol and writes what a trace would be: for users and tricks PyTorch has not.
 
-python trainee.py DIRECTORY UID [TRICK]: registers at DIRECTORY/dynolog as that user, polls every 50 ms, and when it
+python traced.py DIRECTORY UID [TRICK]: registers at DIRECTORY/dynolog as that user, polls every 50 ms, and when it
 gets a configuration makes the temporary file, waits for the start and gives the file its name. A trick is `link:PATH`,
 `swap:PATH` (a link in place of the file, at once or after it was there) or `large`.
 """
