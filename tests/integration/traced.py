@@ -52,7 +52,7 @@ def write(text: str, trick: str) -> None:
     time.sleep(max(0.0, int(settings.get("PROFILE_START_TIME", "0")) / 1000 - time.time()))
     os.rename(f"{path}.tmp", path)
     if trick.startswith("swap:"):  # once it counts as written, it becomes a link to something else
-        time.sleep(0.3)
+        time.sleep(1.5)
         os.unlink(path)
         os.symlink(trick.removeprefix("swap:"), path)
 

@@ -124,7 +124,14 @@ class Run:
         from sonde.tracing.merge import Part, merge
 
         parts = [
-            Part(os.path.join(self.output, one.file), target["rank"], node.name, _pid(target), -node.offset_ns)
+            Part(
+                os.path.join(self.output, one.file),
+                target["rank"],
+                node.name,
+                _pid(target),
+                -node.offset_ns,
+                node.offset.bound_ns if node.offset else None,
+            )
             for node in self.nodes
             for target in node.targets
             if (one := self.gathered.get(key_of(node, target))) is not None and one.summary is not None
