@@ -1,0 +1,1 @@
+"""The record of a job: what ran where, how it went, what it teaches."""
