@@ -27,7 +27,7 @@ class Turns:
     def granted(self, now: float) -> Iterator[tuple[Exchange, Line]]:
         """Those whose turn it is."""
         while self._waiting:
-            self._forget(now - PATIENCE)
+            self._forget(now)
             if len(self._asking) >= AT_ONCE:
                 return
             exchange, line = self._waiting.popleft()
@@ -37,9 +37,9 @@ class Turns:
             line.may_ask = True
             yield exchange, line
 
-    def _forget(self, before: float) -> None:
+    def _forget(self, now: float) -> None:
         for exchange, since in tuple(self._asking.items()):
-            if since > before:
+            if since + PATIENCE > now:
                 return
             del self._asking[exchange]
 
