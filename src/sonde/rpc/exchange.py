@@ -144,7 +144,7 @@ class Line:
             self._ask()
         if self._unsent:
             self._send()
-        return WRITE if self._unsent else READ
+        return READ | WRITE if self._unsent else READ  # who refuses a large request may say so before it is all there
 
     @property
     def is_set_up(self) -> bool:

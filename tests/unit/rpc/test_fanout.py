@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import socket
 import struct
 import subprocess
@@ -181,6 +180,22 @@ def test_an_answer_before_the_question_was_read_is_taken() -> None:
 
     assert isinstance(error, RpcError)
     assert error.code == "busy"
+
+
+def test_a_refusal_is_heard_while_the_question_is_still_being_sent() -> None:
+    over = threading.Event()
+
+    def refuse(sock: socket.socket) -> None:
+        sock.recv(4)
+        sock.sendall(framed(b'{"error":{"code":"bad-length","message":"too much"},"ok":false}'))
+        over.wait(10)
+
+    with serving(refuse) as address:
+        (outcome,) = fan_out([Call(address, "x", {"text": "x" * 9_000_000})], timeout=5.0)
+        over.set()
+
+    assert isinstance(outcome.error, RpcError)
+    assert outcome.error.code == "bad-length"
 
 
 def test_large_messages_go_in_pieces_both_ways() -> None:
@@ -407,26 +422,22 @@ def test_three_hundred_hosts_answer_and_the_silent_among_them_delay_nobody(at_on
 
 
 FEW = """
-import os, resource, sys
+import resource, sys
 from sonde.rpc.fanout import Call, fan_out
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-held, good = [], 0
-for outcome in fan_out([Call(address, "getStatus") for address in sys.argv[2:]], timeout=20):
+at_first, later = int(sys.argv[1]), int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_NOFILE, (at_first, at_first))
+good = 0
+for outcome in fan_out([Call(address, "getStatus") for address in sys.argv[3:]], timeout=20):
     good += outcome.reply == {"status": 1}
-    try:
-        while sys.argv[1] == "greedy":
-            held.append(os.open("/dev/null", os.O_RDONLY))
-    except OSError:
-        pass
+    resource.setrlimit(resource.RLIMIT_NOFILE, (later, at_first))
 print(good)
 """
 
 
-@pytest.mark.parametrize("manner", ["modest", "greedy"])
-def test_the_limit_of_descriptors_is_respected(manner: str) -> None:
-    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 64
+@pytest.mark.parametrize(("at_first", "later"), [(64, 64), (100, 10)])
+def test_the_limit_of_descriptors_is_respected_also_when_it_is_lowered(at_first: int, later: int) -> None:
     with fleet(200) as hosts:
-        command = [sys.executable, "-c", FEW, manner, *hosts.addresses]
+        command = [sys.executable, "-c", FEW, str(at_first), str(later), *hosts.addresses]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     assert done.stderr == ""
