@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -18,6 +19,7 @@ from tests.fleet import fleet
 
 from sonde.errors import Denied, RpcError, TimedOut, Unavailable, UsageError
 from sonde.rpc.fanout import Call, Outcome, fan_out
+from sonde.rpc.switchboard import places
 
 Handler = Callable[[socket.socket], None]
 
@@ -442,3 +444,15 @@ def test_the_limit_of_descriptors_is_respected_also_when_it_is_lowered(at_first:
 
     assert done.stderr == ""
     assert done.stdout == "200\n"
+
+
+def test_some_descriptors_are_left_to_others() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    try:
+        few, many = places(5), places(512)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert few == 5
+    assert 100 < many <= 200 - descriptors() - 40
