@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sonde.address import Address, parse_address
 from sonde.errors import RpcError, SondeError, UsageError
 from sonde.rpc.codec import encode
-from sonde.rpc.exchange import SO_TIMESTAMPNS, Exchange, Tls, Verify
+from sonde.rpc.exchange import SO_TIMESTAMPNS, Exchange
 from sonde.rpc.switchboard import Switchboard
 from sonde.rpc.turns import Turns
 
@@ -43,19 +43,17 @@ def measure(
     rounds: int = 8,
     timeout: float = 5.0,
     tls: ssl.SSLContext | None = None,
-    verify: Verify | None = None,
 ) -> dict[str, Offset | SondeError]:
     """Compare the clocks of all hosts with ours. Each round has `timeout` seconds; a host that fails is asked no more.
 
     One that has answered before it failed has an offset, from fewer rounds.
     """
     found: dict[str, Offset | SondeError] = {}
-    both = Tls(tls, verify) if tls is not None else None
     # While one socket wants stamps, the kernel stamps every packet (net_enable_timestamp() in net/core/dev.c). It takes
     # a while to begin: this one keeps it from ending between two rounds.
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as keeper,
-        Switchboard(_first_round(addresses), timeout=timeout, at_once=_AT_ONCE, tls=both, turns=Turns()) as board,
+        Switchboard(_first_round(addresses), timeout=timeout, at_once=_AT_ONCE, tls=tls, turns=Turns()) as board,
     ):
         keeper.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         for done in board.results():

@@ -12,8 +12,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sonde.address import Address
 from sonde.errors import SondeError
@@ -32,17 +31,6 @@ _RECEIVE = 65536
 SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("=qq")
 _NS = 10**9
-
-
-# Looks at the other side's certificate, in DER, before anything is said to it. Raises SondeError.
-Verify = Callable[[bytes | None, Address], None]
-
-
-class Tls(NamedTuple):
-    """How both sides prove who they are; one context for all hosts."""
-
-    context: ssl.SSLContext
-    verify: Verify | None = None
 
 
 class Exchange:
@@ -105,7 +93,7 @@ class Line:
         "watched",
     )
 
-    def __init__(self, exchange: Exchange, tls: Tls | None, *, timed: bool) -> None:
+    def __init__(self, exchange: Exchange, tls: ssl.SSLContext | None, *, timed: bool) -> None:
         """Begin to connect. Raises OSError when that fails at once: EAGAIN is the full queue of a Unix socket."""
         family, target = exchange.routes[0]
         local = family == socket.AF_UNIX  # the kernel vouches for both sides: no TLS
@@ -195,7 +183,7 @@ class Line:
         if not ended:
             return False
         if self._secured is not None and not self._buffer:
-            raise failures.closed_unanswered(self._exchange.where)
+            raise self._secured.torn()
         raise failures.closed(self._exchange.where, len(self._buffer), self._expected)
 
     def _read(self) -> tuple[bytes, int]:
@@ -231,17 +219,23 @@ class Line:
 class Secured:
     """TLS of one connection, through memory: bytes of the wire go in and come out, the reply's come out in clear."""
 
-    __slots__ = ("_exchange", "_incoming", "_object", "_outgoing", "_verify", "shaken")
+    __slots__ = ("_exchange", "_handshake", "_incoming", "_object", "_outgoing", "shaken")
 
-    def __init__(self, tls: Tls, exchange: Exchange) -> None:
+    def __init__(self, context: ssl.SSLContext, exchange: Exchange) -> None:
         import ssl
 
+        from sonde.rpc import handshake
+
         self._exchange = exchange
-        self._verify = tls.verify
+        self._handshake = handshake
         self.shaken = False  # our side of the handshake is done; what is still to be sent of it may go with the request
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         name = exchange.where.host.partition("%")[0]  # the zone of a link-local address is ours, not the certificate's
-        self._object = tls.context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+
+    def torn(self) -> SondeError:
+        """Why, as far as one can say, the other side ended the connection without an answer."""
+        return self._handshake.failure(self._exchange.where, ConnectionResetError())
 
     def hello(self) -> bytes:
         self._shake()
@@ -272,9 +266,8 @@ class Secured:
         except ssl.SSLWantReadError:
             return
         except ssl.SSLError as error:
-            raise failures.refused_by_tls(self._exchange.where, error) from None
-        if self._verify is not None:
-            self._verify(self._object.getpeercert(True), self._exchange.where)
+            raise self._handshake.failure(self._exchange.where, error) from None
+        self._handshake.check_server(self._object.getpeercert(True), self._exchange.where)
         self.shaken = True
 
     def _clear(self) -> tuple[bytes, bool]:
@@ -289,5 +282,5 @@ class Secured:
         except ssl.SSLZeroReturnError:
             pass  # they have said that this was all
         except ssl.SSLError as error:
-            raise failures.refused_by_tls(self._exchange.where, error) from None
+            raise self._handshake.failure(self._exchange.where, error) from None
         return b"".join(parts), True

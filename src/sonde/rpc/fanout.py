@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sonde.address import Address, parse_address
 from sonde.errors import SondeError, UsageError
 from sonde.rpc.codec import Message, encode
-from sonde.rpc.exchange import Exchange, Tls, Verify
+from sonde.rpc.exchange import Exchange
 from sonde.rpc.switchboard import Switchboard
 
 if TYPE_CHECKING:
@@ -41,17 +41,15 @@ def fan_out(
     timeout: float = 5.0,
     tls: ssl.SSLContext | None = None,
     at_once: int = 512,
-    verify: Verify | None = None,
 ) -> Iterator[Outcome]:
     """Make all calls and give each outcome as it comes; end the iteration early and everything is closed.
 
     At most `at_once` connections are open, fewer where RLIMIT_NOFILE has it so. Each call has `timeout` seconds from
     when its turn comes. A host that does not answer costs its place for that time and delays nobody else; a function
     that is meant to wait (`trace.show` with `wait_seconds`) needs as many places as there are hosts. With `tls` a host
-    is spoken to when its certificate is valid for the host of its address and `verify` has nothing against it.
+    is spoken to when its certificate is valid for the host of its address, and has no flaw (rpc/handshake.py).
     """
-    both = Tls(tls, verify) if tls is not None else None
-    with Switchboard(map(_exchange, calls), timeout=timeout, at_once=at_once, tls=both) as board:
+    with Switchboard(map(_exchange, calls), timeout=timeout, at_once=at_once, tls=tls) as board:
         for done in board.results():
             yield Outcome(done.subject, done.reply, done.error, done.took)
 

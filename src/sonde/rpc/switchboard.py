@@ -16,13 +16,17 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import count
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from sonde.address import Address
 from sonde.errors import SondeError
 from sonde.rpc import failures
-from sonde.rpc.exchange import WRITE, Exchange, Line, Tls
+from sonde.rpc.exchange import WRITE, Exchange, Line
 from sonde.rpc.names import THREADS, Resolver, Route, numeric_routes
 from sonde.rpc.turns import Turns
+
+if TYPE_CHECKING:
+    import ssl
 
 _BURST = 16  # connections begun before replies are looked at again
 _RETRY = 0.01  # seconds until what is not possible now is tried again: nothing tells when it is
@@ -44,7 +48,7 @@ class Switchboard:
         *,
         timeout: float,
         at_once: int,
-        tls: Tls | None = None,
+        tls: ssl.SSLContext | None = None,
         turns: Turns | None = None,
     ) -> None:
         self._source: Iterator[Exchange] | None = source

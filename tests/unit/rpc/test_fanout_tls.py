@@ -10,13 +10,11 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from tests.authority import Authority, Pair
 from tests.fleet import fleet, host
 
-from sonde.address import Address
 from sonde.errors import Denied, RpcError, SondeError, TimedOut, Unavailable
 from sonde.rpc.fanout import Call, Outcome, fan_out
 
@@ -117,8 +115,8 @@ def test_a_daemon_of_another_name_is_refused(authority: Authority, caller: Pair)
         error = only(fan_out([Call(hosts.addresses[0], "x")], tls=context(authority, caller)))
 
     assert isinstance(error, Unavailable)
-    assert "the daemon's certificate is refused: IP address mismatch" in str(error)
-    assert "carry the name" in error.hint
+    assert str(error) == f"the certificate of {hosts.addresses[0]} is for another address"
+    assert "by a name or address" in error.hint
 
 
 def test_a_daemon_of_an_authority_we_do_not_know_is_refused(
@@ -129,8 +127,7 @@ def test_a_daemon_of_an_authority_we_do_not_know_is_refused(
         error = only(fan_out([Call(hosts.addresses[0], "x")], tls=context(stranger, caller)))
 
     assert isinstance(error, Unavailable)
-    assert "the daemon's certificate is refused: " in str(error)
-    assert "certificate in certificate chain" in str(error)
+    assert str(error) == f"the certificate of {hosts.addresses[0]} is not of an authority that ca.crt holds"
 
 
 def test_a_daemon_that_wants_a_certificate_denies_one_without(authority: Authority, daemon: Pair) -> None:
@@ -138,8 +135,8 @@ def test_a_daemon_that_wants_a_certificate_denies_one_without(authority: Authori
         error = only(fan_out([Call(address, "x")], tls=context(authority, None)))
 
     assert isinstance(error, Denied)
-    assert "refuses our certificate: tlsv13 alert certificate required" in str(error)
-    assert "authority that the daemon trusts" in error.hint
+    assert str(error) == f"{address} wants a certificate of ours"
+    assert "sonde certs show" in error.hint
 
 
 def test_a_daemon_that_does_not_know_our_authority_denies_us(
@@ -150,32 +147,7 @@ def test_a_daemon_that_does_not_know_our_authority_denies_us(
         error = only(fan_out([Call(address, "x")], tls=context(authority, stranger.signed("caller"))))
 
     assert isinstance(error, Denied)
-    assert "refuses our certificate: tlsv1 alert unknown ca" in str(error)
-
-
-def test_a_further_check_of_the_certificate_comes_before_the_question(
-    authority: Authority, daemon: Pair, caller: Pair
-) -> None:
-    seen = []
-
-    def verify(der: bytes | None, where: Address) -> None:
-        seen.append((der, str(where)))
-        raise Unavailable("it is not to our taste")
-
-    heard = []
-
-    def listen(sock: socket.socket) -> None:
-        theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        theirs.load_cert_chain(*daemon)
-        with theirs.wrap_socket(sock, server_side=True) as secured:
-            heard.append(secured.recv(65536))
-
-    with answering(listen) as address:
-        error = only(fan_out([Call(address, "x")], tls=context(authority, caller), verify=verify))
-
-    assert str(error) == "it is not to our taste"
-    assert seen == [(ssl.PEM_cert_to_DER_cert(Path(daemon.certificate).read_text()), address)]
-    assert heard in ([], [b""])
+    assert str(error) == f"{address} refuses our certificate: it does not know its authority"
 
 
 def test_a_daemon_without_tls_is_recognised(authority: Authority, caller: Pair) -> None:
@@ -197,7 +169,7 @@ def test_a_daemon_that_closes_instead_of_shaking_hands_is_unavailable(authority:
         error = only(fan_out([Call(address, "x")], tls=context(authority, caller)))
 
     assert isinstance(error, Unavailable)
-    assert str(error) == f"{address} closed the connection before it answered"
+    assert str(error) == f"{address} closed the connection during the handshake"
 
 
 def test_a_daemon_that_never_shakes_hands_is_late(authority: Authority, caller: Pair) -> None:
