@@ -1,6 +1,7 @@
 """`make bench`: measure every bar, print the table, keep the figures as JSON.
 
 python -m benchmarks [NAME...]     only these; without a name all of them (about 30 minutes, 10 of them the soak)
+python -m benchmarks [NAME...]     only these; without a name all of them (about 25 minutes, 10 of them the soak)
 """
 
 from __future__ import annotations
