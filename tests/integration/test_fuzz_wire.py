@@ -28,7 +28,7 @@ from sonde.agent import wire
 SEED = int(os.environ.get("SONDE_FUZZ_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
 NUMBERS = itertools.count()
 T = TypeVar("T")
-GROWTH = 2**20  # bytes of resident memory
+GROWTH = 2 * 2**20  # bytes of resident memory: the interpreter takes and gives back arenas of 1 MiB
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sonde.loop import READ, WRITE, Loop
+from sonde.loop import READ, WRITE, Loop, Timer
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -95,6 +96,20 @@ def test_timers_fire_in_order_and_not_early(still: Loop) -> None:
 
     assert [name for name, _ in fired] == ["soon", "middle", "late"]
     assert all(at >= delay for (_, at), delay in zip(fired, (0.01, 0.02, 0.03), strict=True))
+
+
+def test_cancelled_timers_do_not_pile_up_and_the_others_fire_in_order(still: Loop) -> None:
+    fired: list[int] = []
+    begun = time.monotonic()
+    for number in range(5_000):
+        still.call_at(begun + 3600, lambda: None).cancel()
+        if number % 50 == 0:
+            still.call_at(begun + 0.02 - number * 1e-6, lambda number=number: fired.append(number))  # type: ignore[misc]
+    waiting = sum(type(thing) is Timer for thing in gc.get_objects())
+    run_for(still, 0.05)
+
+    assert waiting < 1_000
+    assert fired == list(range(4_950, -1, -50))
 
 
 def test_a_cancelled_timer_neither_fires_nor_wakes_the_loop(still: Loop) -> None:
