@@ -55,22 +55,13 @@ def parse_recording(request: Mapping[str, object], directory: str) -> Recording:
 
 
 def options(recording: Recording, name: str, start_ms: int, warmup: int) -> kineto.Options:
-    return kineto.Options(
-        log_file=f"{recording.directory.rstrip('/')}/{name}.json",
-        duration_ms=recording.duration_ms,
-        start_ms=start_ms,
-        steps=recording.steps,
-        at_step=recording.at_step,
-        round_up=recording.round_up,
-        warmup_seconds=None if recording.steps else warmup,
-        shapes=recording.shapes,
-        memory=recording.memory,
-        snapshot=recording.snapshot,
-        stacks=recording.stacks,
-        flops=recording.flops,
-        modules=recording.modules,
-        activities=recording.activities,
-    )
+    same = {name: value for name, value in recording._asdict().items() if name in kineto.Options._fields}
+    own = {
+        "log_file": f"{recording.directory.rstrip('/')}/{name}.json",
+        "start_ms": start_ms,
+        "warmup_seconds": None if recording.steps else warmup,
+    }
+    return kineto.Options(**{**same, **own})
 
 
 def warmup_of(recording: Recording, *, gpu: bool | None) -> int:
