@@ -34,11 +34,12 @@ from sonde.cli.trace_plan import DEFAULT_DURATION, Plan, decided, plan_of, refus
 from sonde.cli.trace_run import Run, default_output
 from sonde.cli.trace_sessions import add_hosts, add_verbs
 from sonde.cli.trace_start import POLL, arm, earliest, measure_clocks, start_of
+from sonde.cli.trace_steps import TRIES, Next, another, in_step
 from sonde.clock import NS
 from sonde.errors import Unavailable
 from sonde.schedulers.hosts import seconds_left
 from sonde.tracing.kineto import ACTIVITIES
-from sonde.units import Duration, Size
+from sonde.units import Duration, Size, human_seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +66,7 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
     length.add_argument("--steps", type=count, metavar="N", help="so many optimizer steps")
     begin = what.add_mutually_exclusive_group()
     begin.add_argument("--at-step", type=count, metavar="N", help="begin at this step; one that has passed: at once")
-    begin.add_argument("--round-up", type=count, metavar="N", help="begin at the next multiple, the same on all ranks")
+    begin.add_argument("--round-up", type=count, metavar="N", help="begin at a multiple of this")
     what.add_argument("--delay", type=_span, default=Duration(0), metavar="2s", help="begin so much later")
     what.add_argument(
         "--warmup", type=_span, metavar="5s", help="of the profiler (default: 0s for a process without a GPU, else 5s)"
@@ -148,7 +149,16 @@ def record(args: argparse.Namespace) -> int:
     _arm(run, plan)
     if not args.wait and run.is_armed:
         return _left(run)
-    return run.completed(_limit_ns(run, plan))
+    run.complete(_limit_ns(run, plan))
+    for more in range(TRIES - 1, -1, -1) if _are_together(run, plan) else ():
+        following = _following(run, plan, more)
+        if following is None:
+            break
+        plan = plan.again(following)
+        run.renew(new_session())
+        _arm(run, plan)
+        run.complete(_limit_ns(run, plan))
+    return run.finished()
 
 
 def new_session() -> str:
@@ -168,9 +178,33 @@ def _say_findings(run: Run, plan: Plan) -> None:
         hints = [node.error.hint for node in nodes if node.error is not None and node.error.hint]
         usual = "sonde processes lists what there is, sonde doctor trace explains"
         raise Unavailable("nothing to trace", hint=hints[0] if len(hints) == len(nodes) else usual)
-    several = sum(len(node.traceable) for node in nodes) > 1
-    if several and plan.options.steps and run.args.round_up is None and run.args.at_step is None:
-        run.say("ranks may begin a step apart: --round-up 100 begins at the same step on all")
+
+
+def _are_together(run: Run, plan: Plan) -> bool:
+    """Are these the ranks of one training, of which the same steps are wanted, whichever they are?"""
+    processes = [process for node in run.nodes for process in node.traceable]
+    jobs = {process["job"]["id"] if process["job"] else "" for process in processes}
+    ranked = all(process["rank"] is not None for process in processes)
+    return bool(plan.options.steps and len(processes) > 1 and len(jobs) == 1 and ranked and run.args.at_step is None)
+
+
+def _following(run: Run, plan: Plan, more: int) -> Next | None:
+    """What to ask for when ranks have recorded different steps, if there are more tries; None when all is well."""
+    begun = run.begun()
+    options = plan.options
+    if len(begun) < 2 or in_step(begun, options.steps, options.round_up):
+        return None
+    if not more:
+        run.say("ranks have recorded different steps, or do not wait for one another")
+        return None
+    polls = [process["poll_seconds"] or POLL for node in run.nodes for process in node.traceable]
+    following = another(begun, options.steps, options.round_up, max(polls), time.time_ns())
+    apart = max(begun).first_ns - min(begun).first_ns
+    run.say(
+        f"ranks have recorded different steps, {human_seconds(apart / 1e9)} apart: once more, "
+        f"from a multiple of {following.round_up}"
+    )
+    return following
 
 
 def _needed(run: Run, plan: Plan) -> float:
@@ -218,7 +252,7 @@ def _arm(run: Run, plan: Plan) -> None:
 
 def _limit_ns(run: Run, plan: Plan) -> int:
     """When to give up what has no deadline yet: it was not fetched, or its beginning was not seen."""
-    begin = max(run.start_ns, time.time_ns() + round(2 * POLL * NS))
+    begin: int = max(run.start_ns, plan.recording.get("not_before_ns", 0), time.time_ns()) + round(2 * POLL * NS)
     return begin + round((plan.seconds + float(run.args.timeout) + GRACE) * NS)
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from sonde.cli.ranks import folded
 from sonde.cli.trace_check import name_of
 from sonde.cli.trace_hosts import Message, Node
+from sonde.cli.trace_steps import Next
 from sonde.errors import Denied, UsageError
 from sonde.tracing import kineto
 from sonde.units import Duration
@@ -39,6 +40,13 @@ class Plan(NamedTuple):
         if "pids" in self.choice:
             return f"neither pid {', '.join(map(str, self.choice['pids']))} nor a process below{ranks}"
         return f"no process of yours{ranks}"
+
+    def again(self, following: Next) -> Plan:
+        """The same from another multiple of steps."""
+        begin = {"round_up": following.round_up, "not_before_ns": following.not_before_ns}
+        return self._replace(
+            recording={**self.recording, **begin}, options=self.options._replace(round_up=following.round_up)
+        )
 
     @property
     def seconds(self) -> float:

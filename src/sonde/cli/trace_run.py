@@ -22,6 +22,7 @@ from sonde.cli.trace_follow import cancel, follow
 from sonde.cli.trace_gather import Gathered, Gathering, Key, key_of, remove
 from sonde.cli.trace_hosts import Message, Node
 from sonde.cli.trace_progress import Live
+from sonde.cli.trace_steps import Begun
 from sonde.cli.trace_table import Row, as_object, exit_code, rendered, rows_of
 from sonde.clock import iso
 from sonde.errors import SondeError
@@ -58,6 +59,10 @@ class Run:
 
     def completed(self, limit_ns: int | None) -> int:
         """Wait until a time by our clock, or not at all; gather, tell; the exit code."""
+        self.complete(limit_ns)
+        return self.finished()
+
+    def complete(self, limit_ns: int | None) -> None:
         try:
             if limit_ns is not None:
                 self.follow(limit_ns)
@@ -65,6 +70,26 @@ class Run:
         except KeyboardInterrupt:
             self.abandon()
             raise
+
+    def begun(self) -> list[Begun]:
+        """When each rank began and ended, of those that have recorded any operator."""
+        rows = [row for row in self.rows() if row.first_ns is not None and row.last_ns is not None]
+        return [
+            Begun(row.first_ns, row.last_ns) for row in rows if row.first_ns is not None and row.last_ns is not None
+        ]
+
+    def renew(self, session: str) -> None:
+        """Another session in place of this one: its files are not kept."""
+        for one in self.gathered.values():
+            if one.file:
+                os.unlink(os.path.join(self.output, one.file))
+        self.gathered.clear()
+        for node in self.nodes:
+            node.session = None
+        self.session = session
+
+    def finished(self) -> int:
+        """Merge, write down and tell; the exit code."""
         self.merge()
         if not any(node.waiting for node in self.nodes):
             self.state = "done"

@@ -95,7 +95,9 @@ def session_in(reply: Message) -> Message:
 
 
 def _request(node: Node, plan: Plan, session: str, start_ns: int) -> Message:
-    request = {"session": session, **plan.choice, **plan.recording}
+    request: Message = {"session": session, **plan.choice, **plan.recording}
     if not plan.options.steps:
         request["start_ns"] = start_ns + node.offset_ns if start_ns else 0
+    if request.get("not_before_ns"):
+        request["not_before_ns"] += node.offset_ns
     return request

@@ -26,6 +26,7 @@ class Recording(NamedTuple):
 
     duration_ms: int = 500
     start_ns: int = 0  # 0: as soon as each process can
+    not_before_ns: int = 0  # no process is told earlier; with steps: after one common boundary, before the next
     steps: int = 0
     at_step: int = 0
     round_up: int = 1
@@ -98,6 +99,7 @@ def _value(name: str, value: object) -> Any:
 _RANGES = {
     "duration_ms": (1, LONGEST_MS),
     "start_ns": (0, 2**63 - 1),
+    "not_before_ns": (0, 2**63 - 1),
     "round_up": (1, 2**31 - 1),
     "warmup_seconds": (0, 600),
     "timeout_seconds": (1, LONGEST_TIMEOUT),

@@ -159,14 +159,16 @@ class Sessions:
         process.session = session.name
         process.offer = lambda _process: self._deliver(session, one, plan)
         period = process.poll_ns or _POLL_NS
-        one.deadline_ns = self._clock() + period + _UNHEARD_NS
+        one.deadline_ns = max(self._clock(), session.recording.not_before_ns) + period + _UNHEARD_NS
         if not process.kinds & wire.ACTIVITIES:
             one.reason = "a profiler is active in the process: the request waits"
             one.deadline_ns = self._clock() + int(session.recording.timeout_seconds * NS)
 
     def _deliver(self, session: Session, one: Target, plan: Plan) -> str:
-        """The text for a process that asks now."""
+        """The text for a process that asks now; empty while it is too early."""
         recording, now = session.recording, self._clock()
+        if now < recording.not_before_ns:
+            return ""
         warmup = warmup_of(recording, gpu=plan.gpu)
         timeout = int(recording.timeout_seconds * NS)
         one.state, one.reason, one.delivered_ns = target.DELIVERED, "", now

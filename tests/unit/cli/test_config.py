@@ -35,7 +35,7 @@ def test_a_key_of_a_plug_in_is_checked_too(tmp_path: Path, capsys: pytest.Captur
 
 def test_show_prints_what_is_in_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "sonde.toml"
-    path.write_text('[daemon]\nperiod = "2s"\n[sinks.jsonl]\npath = "/tmp/x"\n')
+    path.write_text(f'[daemon]\nperiod = "2s"\n[sinks.jsonl]\npath = "{tmp_path}/x"\n')
 
     assert main(["config", "show", str(path)]) == 0
     text = capsys.readouterr().out

@@ -91,5 +91,5 @@ def test_that_nobody_is_there_is_said_with_what_to_do(daemon: Daemon, capsys: py
     daemon.reply["ipc"] = []
     off = shown(daemon, capsys)
 
-    assert "sonde doctor trace" in on[0]
+    assert "sonde doctor trace" in on[1]
     assert off == ["tracing is switched off in the daemon: start it with --tracing"]

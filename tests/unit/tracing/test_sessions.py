@@ -369,3 +369,15 @@ def test_every_change_is_written_down(place: Place) -> None:
     rank.poll()
 
     assert place.saved > before
+
+
+def test_nobody_is_told_before_the_time_has_come(place: Place) -> None:
+    rank = place.rank()
+    session = place.start(rank, steps=3, round_up=100, not_before_ns=time.time_ns() + 400_000_000)
+    early = rank.poll()
+    waiting = rank.process.offer is not None
+    time.sleep(0.45)
+
+    assert (early, waiting) == ("", True)
+    assert "ACTIVITIES_ITERATIONS=3" in rank.poll()
+    assert place.state(session) == "delivered"
