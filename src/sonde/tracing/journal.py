@@ -33,6 +33,7 @@ class Journal:
     def __init__(self, path: str) -> None:
         self._path = path
         self._text = ""
+        self._texts: dict[str, tuple[int, str]] = {}  # by session, its version and what is written of it
         self._lock = threading.Lock()
         self._writing = False
 
@@ -48,13 +49,19 @@ class Journal:
             return []
 
     def save(self, sessions: Iterable[Session]) -> None:
-        text = json.dumps({"sessions": [one.reply() for one in sessions]})
+        """Write these down, oldest first. Of those that have not changed the text is kept: a session may be large."""
+        self._texts = {one.name: self._text_of(one) for one in sessions}
+        text = f'{{"sessions": [{", ".join([text for _, text in self._texts.values()])}]}}'
         with self._lock:
             self._text = text
             if self._writing:
                 return  # the thread looks again before it ends
             self._writing = True
         threading.Thread(target=self._write, name="trace-journal", daemon=True).start()
+
+    def _text_of(self, session: Session) -> tuple[int, str]:
+        known = self._texts.get(session.name)
+        return known if known and known[0] == session.version else (session.version, json.dumps(session.reply()))
 
     def _write(self) -> None:
         while True:
