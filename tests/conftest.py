@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -18,6 +19,11 @@ from sonde.loop import Loop
 collect_ignore = ["fixtures/hosts"]  # no tests in there, and sysfs has links that lead in circles
 HOSTS = Path(__file__).parent / "fixtures" / "hosts"
 T = TypeVar("T")
+
+# A shell starts what it sends to the background with SIGINT ignored, and what is ignored stays so in every program that
+# is started from there (execve(2)): Ctrl-C would be tested on programs that cannot hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

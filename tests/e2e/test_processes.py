@@ -18,7 +18,7 @@ from sonde.errors import RpcError
 from sonde.rpc.client import call
 from sonde.tracing.identity import user_name
 
-CONFIG = "[tracing]\nenabled = true\nabstract = false\nsocket_dir = '{}'\n[archive]\nenabled = false\n"
+CONFIG = "[tracing]\nabstract = false\nsocket_dir = '{}'\n[archive]\nenabled = false\n"
 
 
 class Site:
@@ -41,7 +41,7 @@ class Site:
 def site(daemon: Callable[..., RunningDaemon], tmp_path: Path) -> Iterator[Site]:
     folder = tmp_path / "ipc"
     folder.mkdir()
-    found = Site(daemon("--collectors", "load", config=CONFIG.format(folder)), folder)
+    found = Site(daemon("--tracing", "--collectors", "load", config=CONFIG.format(folder)), folder)
     yield found
     for trainee in found.trainees:
         trainee.end()

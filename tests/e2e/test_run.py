@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -135,6 +136,15 @@ def test_a_killed_command_leaves_no_daemon_and_no_files(runs: Runs) -> None:
     runs.wait_until_nothing_is_left(daemon)
 
 
+def descriptors(pid: int) -> set[str]:
+    """What a process has open."""
+    held = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+            held.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    return held
+
+
 def test_the_daemon_is_not_a_child_and_keeps_no_descriptor_of_the_command(runs: Runs) -> None:
     hears, tells = os.pipe()
     os.set_inheritable(tells, True)
@@ -149,7 +159,7 @@ def test_the_daemon_is_not_a_child_and_keeps_no_descriptor_of_the_command(runs: 
     assert process.stdout
     status = call(address, "daemon.status")
     said = [process.stdout.readline(), process.stdout.readline()]
-    held = {os.readlink(f"/proc/{status['pid']}/fd/{fd}") for fd in os.listdir(f"/proc/{status['pid']}/fd")}
+    held = descriptors(status["pid"])
     process.stdin.close()
     process.wait(10)
 
