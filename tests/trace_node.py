@@ -197,7 +197,8 @@ class TraceNode:
                 target["reason"] = actor.reason
             if state == "written":
                 first_ns = start_ns + round(actor.late * 1e9)
-                self.files[actor.pid] = trace_file(first_ns) if actor.file is None else actor.file
+                steps = session["config"].get("steps", 0)
+                self.files[actor.pid] = trace_file(first_ns, steps) if actor.file is None else actor.file
                 target["size"] = len(self.files[actor.pid])
             self._changed(session)
 
@@ -258,11 +259,13 @@ class TraceNode:
         return {"removed": [f"/tmp/sonde_{pid}.json" for pid in self.files]}
 
 
-def trace_file(first_ns: int) -> bytes:
-    """Two operators, in the form that libkineto writes: microseconds after a base."""
+def trace_file(first_ns: int, steps: int = 0) -> bytes:
+    """Two operators and optimizer steps, in the form that libkineto writes: microseconds after a base."""
     base_ns = first_ns - 10**9
     events: list[dict[str, Any]] = [
         {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": ts, "dur": 5.0}
         for ts in (1e6, 1e6 + 100)
     ]
+    step = {"ph": "X", "cat": "user_annotation", "name": "Optimizer.step#SGD.step", "pid": 1, "tid": 1, "dur": 5.0}
+    events += [{**step, "ts": 1e6 + number} for number in range(steps)]
     return json.dumps({"schemaVersion": 1, "baseTimeNanoseconds": base_ns, "traceEvents": events}).encode()

@@ -154,7 +154,7 @@ def test_the_object_has_everything(node: Make, trace: Trace) -> None:
     assert set(host["clock"]) == {"offset_ns", "bound_ns", "rounds"}
     row = found["ranks"][2]
     assert (row["rank"], row["host"], row["pid"], row["file"]) == (2, "n1", 102, "rank-2_n1_102.json.gz")
-    assert (row["events"], row["operators"], row["ok"]) == (2, 2, True)
+    assert (row["events"], row["operators"], row["ok"]) == (7, 2, True)
     assert row["process"]["framework"] == "torch 2.13.0"
     assert row["size"] == len(gzip.decompress(Path("out", row["file"]).read_bytes()))
     manifest = json.loads(Path("out/manifest.json").read_text())

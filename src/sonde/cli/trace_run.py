@@ -115,13 +115,13 @@ class Run:
             self.say(*remove(filter(self._is_safe, self.nodes), self.session, tls=self.tls))
 
     def _is_safe(self, node: Node) -> bool:
-        """Has a host no more to write, and is all that it has written here too?"""
+        """Has a host no more to write, and is all that it has written here too? What failed leaves a part of a file."""
         written = [target for target in node.targets if target["state"] == "written"]
         gathered = [self.gathered.get(key_of(node, target)) for target in written]
         return (
             node.error is None
             and not node.waiting
-            and bool(written)
+            and any(target["state"] in ("written", "failed") for target in node.targets)
             and all(one is not None and one.file for one in gathered)
         )
 

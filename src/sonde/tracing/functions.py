@@ -189,7 +189,8 @@ class Tracing:
     def remove(self, request: Message, peer: Peer) -> Message:
         """trace.remove, in a thread."""
         session = self._sessions.get(_name(request), peer)
-        over = [one for one in session.targets if not one.active and one.state != target.REFUSED]
+        # What has timed out may still be writing: a part that is taken away from it is a trace that never comes.
+        over = [one for one in session.targets if one.state in (target.WRITTEN, target.FAILED, target.LOST)]
         removed = [remove_trace(self._host, one) for one in over]
         return {"removed": [path for path in removed if path]}
 

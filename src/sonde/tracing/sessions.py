@@ -197,14 +197,21 @@ class Sessions:
             one.written_ns, one.size = seen.written_ns, seen.size
             self._over(session, one)
         elif seen.begun_ns is not None and one.state == target.DELIVERED:
-            # With a start of its own it is taken up a second before; without, it begins with its first step.
-            wait = ((one.start_ns or 0) - self._clock()) / NS
-            if wait > 0:
-                self._loop.call_at(time.monotonic() + wait, lambda: self._begin(session, one, one.start_ns))
-            else:
-                self._begin(session, one, one.start_ns or seen.begun_ns)
+            one.begun_ns = seen.begun_ns
+            self._taken_up(session, one, seen.begun_ns)
         elif seen.gone and one.process is None:
             self._ended(session, one)
+
+    def _taken_up(self, session: Session, one: Target, begun_ns: int) -> None:
+        """With a start of its own it is taken up a second before; without, it begins with its first step."""
+        if one.came_late:
+            self._plan_alarm()  # libkineto makes the file before it looks at the time: it will drop the request
+            return
+        wait = ((one.start_ns or 0) - self._clock()) / NS
+        if wait > 0:
+            self._loop.call_at(time.monotonic() + wait, lambda: self._begin(session, one, one.start_ns))
+        else:
+            self._begin(session, one, one.start_ns or begun_ns)
 
     def _begin(self, session: Session, one: Target, when_ns: int | None) -> None:
         if one.state == target.DELIVERED:
@@ -276,9 +283,11 @@ class Sessions:
 
     @staticmethod
     def _due(one: Target) -> int:
-        if one.state == target.DELIVERED and one.start_ns:
-            return min(one.deadline_ns, one.start_ns + _DROPPED_NS)
-        return one.deadline_ns
+        if one.state != target.DELIVERED or not one.start_ns:
+            return one.deadline_ns
+        # What polls as one that records is believed, whatever the clock of a file server says of its file.
+        poll = ((one.process.poll_ns or _POLL_NS) if one.process and one.came_late else 0) + NS
+        return min(one.deadline_ns, one.start_ns + max(_DROPPED_NS, poll))
 
     def _check(self) -> None:
         self._alarm = None
@@ -296,7 +305,10 @@ class Sessions:
                 process.offer = None
             one.end(target.TIMED_OUT, one.reason or _silence(process))
         elif one.state == target.DELIVERED and now < one.deadline_ns:
-            one.end(target.FAILED, "PyTorch did not take the request up: its log says why (KINETO_LOG_LEVEL=1)")
+            if one.came_late and one.process is not None and not one.process.kinds & wire.ACTIVITIES:
+                self._begin(session, one, one.start_ns)
+                return
+            one.end(target.FAILED, _dropped(one))
         elif one.state == target.DELIVERED:
             one.end(target.TIMED_OUT, "no step was made in time: does the process call optimizer.step()?")
         else:
@@ -343,6 +355,22 @@ class Sessions:
 
 def _file_name(session: str) -> str:
     return f"sonde-{session}"
+
+
+def _dropped(one: Target) -> str:
+    """Why a request that was fetched came to nothing, as far as can be seen."""
+    if one.came_late:
+        late = ((one.begun_ns or 0) - (one.start_ns or 0)) / NS
+        return (
+            f"PyTorch dropped the request, its start was in the past: it came to it {late:.1f} s late. "
+            "Was the process stopped, or the host overloaded? Ask again"
+        )
+    process = one.process
+    if process is not None and not process.kinds & wire.ACTIVITIES:
+        return "PyTorch did not take the request up: a profiler was started in the process before"
+    if process is not None and time.monotonic_ns() - process.polled_ns > _DROPPED_NS:
+        return f"PyTorch did not take the request up: {_silence(process)}"
+    return "PyTorch did not take the request up: its log says why (KINETO_LOG_LEVEL=1)"
 
 
 def _silence(process: Process | None) -> str:

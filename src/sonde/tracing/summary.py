@@ -1,7 +1,7 @@
 """What is in a trace file, in one line: how many events and operators, and when the first and the last ran.
 
 Summary(events=1251, operators=980, first_ns=1794801446974076771, last_ns=1794801446979101423,
-        base_ns=1790857026000000000, trace_id="965A83D44FC14ED8A2A097430A36EDA2")
+        base_ns=1790857026000000000, trace_id="965A83D44FC14ED8A2A097430A36EDA2", optimizer_steps=10)
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ class Summary(NamedTuple):
     last_ns: int | None  # when the last one ended
     base_ns: int  # 0: the file has none, and the times are those in it
     trace_id: str
+    optimizer_steps: int = 0  # annotations that torch.optim puts around each, as `Optimizer.step#SGD.step`
 
 
 def summarise(path: str) -> Summary:
     """Read the whole file in bounded memory; ParseError when it is no trace or ends too early."""
-    operators = 0
+    operators = steps = 0
     first: int | None = None
     last: int | None = None
     with Trace(path) as trace:
         for found in trace.events():
             kind, phase, begin, duration = found.group("cat", "ph", "ts", "dur")
+            if kind == '"user_annotation"' and (found.group("name") or "").startswith('"Optimizer.step#'):
+                steps += 1
             if kind != '"cpu_op"' or phase != '"X"' or begin is None:
                 continue
             operators += 1
@@ -43,4 +46,5 @@ def summarise(path: str) -> Summary:
             None if last is None else base + last,
             base,
             str(trace.metadata.get("trace_id", "")),
+            steps,
         )

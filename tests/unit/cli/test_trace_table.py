@@ -67,13 +67,29 @@ def test_a_blemish_is_told(fields: dict[str, Any], operators: int, verdict: str)
     assert (row.verdict, row.ok) == (verdict, True)
 
 
-def test_a_trace_of_no_step_says_why() -> None:
+@pytest.mark.parametrize(
+    ("asked", "found", "verdict"),
+    [
+        ({"steps": 5}, 5, "ok"),
+        ({"steps": 5}, 4, "ok"),  # the step in which it begins or ends
+        ({"steps": 5}, 24, "recorded 24 optimizer steps instead of 5: asked before its first step, PyTorch records"),
+        ({"steps": 1}, 0, "recorded no optimizer step instead of 1: asked before its first step, PyTorch records"),
+        ({"steps": 5, "activities": ["cpu_op"]}, 0, "ok"),  # annotations were not wanted
+        ({"steps": 0}, 0, "ok"),
+    ],
+)
+def test_a_trace_of_other_steps_than_were_asked_for_is_not_ok(asked: dict[str, Any], found: int, verdict: str) -> None:
     one = node(target("written"))
     assert one.session is not None
-    one.session["config"] = {"steps": 5}
-    (row,) = rows_of([one], {("n1:1778", 812, 812): gathered(operators=0)}, [])
+    one.session["config"] = asked
+    there = gathered()
+    assert there.summary is not None
+    there = there._replace(summary=there.summary._replace(optimizer_steps=found))
+    (row,) = rows_of([one], {("n1:1778", 812, 812): there}, [])
 
-    assert row.verdict == "ok: no step was recorded: no optimizer had stepped yet"
+    assert row.verdict.startswith(verdict)
+    assert row.ok == (verdict == "ok")
+    assert row.file == "rank-0.json.gz"
 
 
 def test_a_file_that_did_not_come_is_a_failure() -> None:

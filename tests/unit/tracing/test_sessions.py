@@ -240,10 +240,63 @@ def test_a_request_that_pytorch_drops_is_noticed(place: Place) -> None:
     rank = place.rank()
     session = place.start(rank, duration_ms=10)
     rank.poll()
+    time.sleep(2)
+    rank.poll()
     place.until(lambda: not session.active, 8.0)
 
     assert session.targets[0].state == "failed"
-    assert "did not take the request up" in session.targets[0].reason
+    assert "did not take the request up: its log says why" in session.targets[0].reason
+
+
+def test_a_profiler_that_was_quicker_than_the_request_is_named(place: Place) -> None:
+    rank = place.rank()
+    session = place.start(rank, duration_ms=10)
+    rank.poll()
+    rank.poll(kinds=1)
+    place.until(lambda: not session.active, 8.0)
+
+    assert session.targets[0].state == "failed"
+    assert "a profiler was started in the process before" in session.targets[0].reason
+
+
+def test_a_request_that_pytorch_came_to_too_late_is_called_dropped(place: Place) -> None:
+    rank = place.rank()
+    rank.poll()
+    session = place.start(rank, duration_ms=10)
+    rank.poll()
+    time.sleep(1.3)  # the start is 1.1 s after the delivery
+    rank.begin()
+    place.until(lambda: session.targets[0].begun_ns is not None)
+    meanwhile = place.state(session)
+    place.until(lambda: not session.active, 8.0)
+
+    assert meanwhile == "delivered"
+    assert session.targets[0].state == "failed"
+    assert "dropped the request, its start was in the past: it came to it 0.2 s late" in session.targets[0].reason
+
+
+def test_a_file_that_is_dated_late_is_believed_when_its_process_polls_as_one_that_records(place: Place) -> None:
+    rank = place.rank()
+    rank.poll()
+    session = place.start(rank, duration_ms=10)
+    rank.poll()
+    rank.begin()
+    part = rank.file.with_suffix(".json.tmp")
+    os.utime(part, (time.time() + 100, time.time() + 100))  # a file server whose clock is ahead
+    place.until(lambda: session.targets[0].came_late)
+    rank.poll(kinds=1)
+    place.until(lambda: place.state(session) == "started")
+
+    assert session.active
+
+
+def test_a_request_that_a_stopped_process_has_fetched_says_that_it_is_silent(place: Place) -> None:
+    rank = place.rank()
+    session = place.start(rank, duration_ms=10)
+    rank.poll()
+    place.until(lambda: not session.active, 8.0)
+
+    assert re.search("did not take the request up: it has not asked for 4 s: is it stopped", session.targets[0].reason)
 
 
 def test_a_trace_without_a_step_times_out(place: Place) -> None:

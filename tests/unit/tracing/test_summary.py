@@ -21,6 +21,7 @@ def test_a_trace_of_the_profiler() -> None:
         last_ns=1794801446978492974,
         base_ns=1790857026000000000,
         trace_id="965A83D44FC14ED8A2A097430A36EDA2",
+        optimizer_steps=3,
     )
 
 
@@ -60,6 +61,16 @@ def test_a_base_behind_the_events_counts_too(tmp_path: Path) -> None:
     )
 
     assert summarise(str(path)) == Summary(1, 1, 6000, 8000, 5000, "7")
+
+
+def test_optimizer_steps_are_counted_by_their_annotations(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    names = [("user_annotation", "Optimizer.step#SGD.step"), ("user_annotation", "Optimizer.zero_grad#SGD.zero_grad")]
+    names += [("cpu_op", "Optimizer.step#mine"), ("user_annotation", "Optimizer.step#Adam.step")]
+    events = ",".join(f'{{"ph":"X","cat":"{kind}","name":"{name}","ts":1,"dur":2}}' for kind, name in names)
+    path.write_text(f'[{events},{{"ph":"X","cat":"user_annotation","ts":1}}]')
+
+    assert summarise(str(path)).optimizer_steps == 2
 
 
 def test_a_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
