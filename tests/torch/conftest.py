@@ -139,7 +139,7 @@ class Training:
     @property
     def pids(self) -> list[int]:
         """Of the training processes, by rank."""
-        return [event["pid"] for event in self.events("training")]
+        return [event["pid"] for event in self.events("training") or self.events("resting")]
 
     @property
     def pid(self) -> int:
@@ -158,6 +158,9 @@ class Training:
     def wait_until_it_trains(self) -> None:
         self.wait_for("training", self._count)
 
+    def wait_until_it_rests(self) -> None:
+        self.wait_for("resting", self._count)
+
     def stop(self) -> None:
         """End all of them, by their ids; nothing happens when they have ended."""
         if self.process.poll() is None:
@@ -171,7 +174,7 @@ class Training:
 
 @pytest.fixture(scope="module")
 def training(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Training]]:
-    """Start a training with options of train.py; every process of it has made a step when this returns.
+    """Start a training with options of train.py; every process of it has made a step when this returns, or rests.
 
     `ipc` is where they look for a daemon (`daemon.ipc`; None: nowhere); `wrapper` are words before the command,
     `launcher` words between Python and the script.
@@ -201,7 +204,10 @@ def training(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
             )
         running = Training(process, log, count)
         started.append(running)
-        running.wait_until_it_trains()
+        if "--rest" in options:
+            running.wait_until_it_rests()
+        else:
+            running.wait_until_it_trains()
         return running
 
     yield start
@@ -211,7 +217,7 @@ def training(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 def _quiet_environ() -> dict[str, str]:
     """Ours, without what would lead to another daemon or make a rank of it, and on one core."""
-    foreign = ("KINETO_", "SLURM_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "SONDE_")
+    foreign = ("KINETO_", "SLURM_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "PMI_", "SONDE_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return {**kept, "OMP_NUM_THREADS": "1"}
 

@@ -1,11 +1,13 @@
 """A small real training: PyTorch on one core, paced, in as many processes as asked for. Run by PyTorch's own Python.
 
+    {"event": "resting", "pid": 812, "rank": 0}          with --rest: torch is imported, and no step was made yet
     {"event": "training", "pid": 812, "rank": 0}         a process has made its first step
     {"event": "profiling", "pid": 812, "rank": 0}        its own torch.profiler runs; "profiled" when it has ended
     {"event": "ended", "pid": 812, "rank": 0, "steps": 96}
 
 One JSON object per line on standard output, each written at once. Under torchrun, or with RANK and its kin set by
-another launcher, a process is one rank; with --ranks it starts them itself.
+another launcher, a process is one rank; with --ranks it starts them itself. In a trace, `forward 51` is the model's
+part of the 51st step.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=0, help="start this many processes that train together (gloo)")
     parser.add_argument("--profiler", type=float, default=0.0, metavar="SECONDS", help="profile itself at first")
     parser.add_argument("--spawn", action="store_true", help="with a child of multiprocessing that trains as well")
+    parser.add_argument("--rest", type=float, default=0.0, metavar="SECONDS", help="do nothing before the first step")
     parser.add_argument("--exit-after", type=float, default=600.0, metavar="SECONDS", help="of training")
     args = parser.parse_args()
     if args.ranks and "RANK" not in os.environ:
@@ -82,10 +85,16 @@ def train(args: argparse.Namespace) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     inputs = torch.ones(16, 32)
 
-    def step() -> None:
+    def step(number: int) -> None:
         optimizer.zero_grad()
-        model(inputs).sum().backward()
+        with torch.profiler.record_function(f"forward {number}"):
+            loss = model(inputs).sum()
+        loss.backward()
         optimizer.step()
+
+    if args.rest:
+        say("resting")
+        time.sleep(args.rest)
 
     steps = repeat(step, args, until=lambda over: agreed(over) if together else over)
     if together:
@@ -103,7 +112,7 @@ def agreed(over: bool) -> bool:
     return bool(vote.item())
 
 
-def repeat(step: Callable[[], None], args: argparse.Namespace, until: Callable[[bool], bool]) -> int:
+def repeat(step: Callable[[int], None], args: argparse.Namespace, until: Callable[[bool], bool]) -> int:
     """Make steps at the asked pace until the time is over or the parent has gone; how many they were."""
     parent = os.getppid()
     profiler: Any = None
@@ -112,8 +121,8 @@ def repeat(step: Callable[[], None], args: argparse.Namespace, until: Callable[[
     while not until(time.monotonic() - begun > args.exit_after):
         if os.getppid() != parent:
             os._exit(1)  # a test was killed: leave nothing behind
-        step()
         steps += 1
+        step(steps)
         if steps == 1:
             say("training")
             profiler = profiling(args.profiler)

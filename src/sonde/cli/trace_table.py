@@ -45,7 +45,13 @@ def rows_of(nodes: Sequence[Node], gathered: Mapping[Key, Gathered], lacking: Se
     rows = [row for node in nodes for row in _of_node(node, gathered)]
     rows += [Row(lack.rank, lack.host, lack.pid, f"not traced: {lack.reason}") for lack in lacking]
     rows.sort(key=lambda row: (row.rank is None, row.rank or 0, row.host, row.pid or 0))
-    return skewed(rows)
+    rows = skewed(rows)
+    return apart(rows) if any(_asked(node).get("steps") for node in nodes) else rows
+
+
+def _asked(node: Node) -> Message:
+    config: Message = node.session.get("config", {}) if node.session else {}
+    return config
 
 
 def _of_node(node: Node, gathered: Mapping[Key, Gathered]) -> list[Row]:
@@ -116,18 +122,16 @@ def _of_target(node: Node, target: Message, gathered: Gathered | None) -> Row:
 
 
 def _not_the_steps(node: Node, found: int) -> str:
-    """What is to be said of a trace of steps that has others than were asked for.
+    """What is to be said of a trace of steps that has fewer than were asked for, or none.
 
-    Until an optimizer has stepped, PyTorch has no count, and libkineto records its default of 500 ms after a warm-up of
-    5 s instead (seen with torch 2.13, whose log calls it "duration-based"). The count is exact otherwise; that of
-    another version may be off by the step in which the trace begins or ends.
+    There may be more: PyTorch stops recording in a thread, and goes on with its steps meanwhile. By one fewer, because
+    the step in which a trace begins or ends need not be whole.
     """
-    asked = node.session.get("config", {}) if node.session else {}
+    asked = _asked(node)
     wanted, kinds = asked.get("steps") or 0, asked.get("activities") or ("user_annotation",)
-    if not wanted or "user_annotation" not in kinds or (found and abs(found - wanted) <= 1):
+    if "user_annotation" not in kinds or found >= max(min(wanted, 1), wanted - 1):
         return ""
-    had = f"{found} optimizer steps" if found else "no optimizer step"
-    return f"recorded {had} instead of {wanted}: asked before its first step, PyTorch records half a second"
+    return f"recorded {found or 'no'} optimizer step{'s' if found > 1 else ''} instead of {wanted}"
 
 
 def _blemishes(target: Message, operators: int) -> list[str]:
@@ -153,6 +157,23 @@ def skewed(rows: Sequence[Row]) -> list[Row]:
     begun = [row.first_ns for row in rows if row.first_ns is not None]
     earliest = min(begun, default=0)
     return [row if row.first_ns is None else row._replace(skew_ns=row.first_ns - earliest) for row in rows]
+
+
+def apart(rows: Sequence[Row]) -> list[Row]:
+    """With a word on those that recorded their steps when the earliest was over.
+
+    Ranks hear of a request at their own polls. When a multiple of --round-up comes between two of these, the later rank
+    takes the next multiple; nobody says so. Ranks that wait for one another make the same step at the same time.
+    """
+    begun = [row for row in rows if row.first_ns is not None and row.last_ns is not None and row.ok]
+    over_ns = min(begun, key=lambda row: row.first_ns or 0).last_ns or 0 if begun else 0
+    said = (
+        "other steps than the first to begin, if ranks wait for one another: with a larger --round-up all hear in time"
+    )
+    return [
+        row._replace(verdict=f"{row.verdict}: {said}") if row in begun and (row.first_ns or 0) > over_ns else row
+        for row in rows
+    ]
 
 
 def exit_code(rows: Sequence[Row]) -> int:

@@ -58,6 +58,9 @@ class Options(NamedTuple):
     steps: int = 0  # > 0: that many optimizer steps instead of a duration
     at_step: int = 0  # the step it begins at; one that has passed begins at once
     round_up: int = 1  # begin at the next multiple of this
+    # Asked before its first step, libkineto records its default of 500 ms instead; with this it ignores the request
+    # (AsyncActivityProfilerHandler.cpp, scheduleTrace), which can be made again. dyno lets it.
+    only_steps: bool = False
     warmup_seconds: int | None = None  # None: libkineto's own, 5
     shapes: bool = False
     memory: bool = False  # PROFILE_PROFILE_MEMORY: allocations in the trace
@@ -77,6 +80,8 @@ def config_text(options: Options) -> str:
             f"PROFILE_START_ITERATION_ROUNDUP={options.round_up}",
             f"ACTIVITIES_ITERATIONS={options.steps}",
         ]
+        if options.only_steps:
+            lines.append("ACTIVITIES_DURATION_MSECS=0")
     else:
         lines += [f"PROFILE_START_TIME={options.start_ms}", f"ACTIVITIES_DURATION_MSECS={options.duration_ms}"]
     lines.append(f"PROFILE_REPORT_INPUT_SHAPES={_word(options.shapes)}")

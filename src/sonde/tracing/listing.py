@@ -60,7 +60,7 @@ def _entry(process: Process, identity: Identity, peer: Peer, now_ns: int, launch
 def state_of(process: Process) -> str:
     """`waiting` for its next poll, `tracing` for us, `profiling` by itself, or `idle`."""
     if process.offer is not None:
-        return "waiting"
+        return "waiting"  # for its next poll, or for its first step
     if process.session:
         return "tracing"
     return "idle" if process.kinds & wire.ACTIVITIES or not process.polls else "profiling"

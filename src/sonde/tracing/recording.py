@@ -60,6 +60,7 @@ def options(recording: Recording, name: str, start_ms: int, warmup: int) -> kine
     own = {
         "log_file": f"{recording.directory.rstrip('/')}/{name}.json",
         "start_ms": start_ms,
+        "only_steps": True,
         "warmup_seconds": None if recording.steps else warmup,
     }
     return kineto.Options(**{**same, **own})

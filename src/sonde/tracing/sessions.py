@@ -174,6 +174,7 @@ class Sessions:
         one.state, one.reason, one.delivered_ns = target.DELIVERED, "", now
         if recording.steps:
             one.deadline_ns = now + timeout
+            self._repeat(one, plan.process)
         else:
             one.start_ns = start_for(recording, now, warmup)
             one.late_ns = one.start_ns - recording.start_ns if recording.start_ns else 0
@@ -183,7 +184,23 @@ class Sessions:
         self._note(session)
         self._plan_alarm()
         text = kineto.config_text(options(recording, _file_name(session.name), (one.start_ns or 0) // 10**6, warmup))
-        return f"{text}\nREQUEST_TRACE_ID={int.from_bytes(os.urandom(8), 'little')}\n"
+        one.text = f"{text}\nREQUEST_TRACE_ID={int.from_bytes(os.urandom(8), 'little')}\n"
+        return one.text
+
+    def _repeat(self, one: Target, process: Process) -> None:
+        """Offer a request for steps at every poll, until it is taken up.
+
+        PyTorch ignores it before its first step, and when it has one that waits for its step already; it does not say
+        which. While it records, it polls as one that takes none.
+        """
+
+        def again(_process: Process) -> str:
+            if one.state != target.DELIVERED or one.begun_ns is not None:
+                return ""
+            self._repeat(one, process)
+            return one.text
+
+        process.offer = again
 
     def _seen(self, key: Key, seen: Seen) -> None:
         """The watching thread has seen a file appear, or a filesystem vanish."""
@@ -216,6 +233,8 @@ class Sessions:
     def _begin(self, session: Session, one: Target, when_ns: int | None) -> None:
         if one.state == target.DELIVERED:
             one.state, one.started_ns = target.STARTED, when_ns
+            if one.process is not None:
+                one.process.offer = None
             self._note(session)
             self._plan_alarm()
 
@@ -253,7 +272,7 @@ class Sessions:
         self._watch.remove((session.name, one.own_pid))
         process = one.process
         if process is not None and process.session == session.name:
-            process.session = ""
+            process.session, process.offer = "", None
             if one.state == target.WRITTEN:
                 process.kinds |= wire.ACTIVITIES  # its last poll was during the trace; now it would take another
                 self._processes.read_anew(process)
@@ -263,11 +282,11 @@ class Sessions:
         """Take back what nobody has fetched yet."""
         for one in session.targets:
             if one.state == target.REQUESTED:
-                if one.process is not None:
-                    one.process.offer = None
                 one.end(target.CANCELLED)
                 self._over(session, one)
             elif one.active:
+                if one.process is not None:
+                    one.process.offer = None
                 one.reason = "delivered before it was cancelled: libkineto cannot be called back"
                 self._note(session)
 
@@ -300,17 +319,17 @@ class Sessions:
 
     def _expire(self, session: Session, one: Target, now: int) -> None:
         if one.state == target.REQUESTED:
-            process = one.process
-            if process is not None:
-                process.offer = None
-            one.end(target.TIMED_OUT, one.reason or _silence(process))
+            one.end(target.TIMED_OUT, one.reason or _silence(one.process))
         elif one.state == target.DELIVERED and now < one.deadline_ns:
             if one.came_late and one.process is not None and not one.process.kinds & wire.ACTIVITIES:
                 self._begin(session, one, one.start_ns)
                 return
             one.end(target.FAILED, _dropped(one))
         elif one.state == target.DELIVERED:
-            one.end(target.TIMED_OUT, "no step was made in time: does the process call optimizer.step()?")
+            one.end(
+                target.TIMED_OUT,
+                "no step was made in time: does the process call the step() of a torch.optim optimizer?",
+            )
         else:
             one.end(target.TIMED_OUT, "the file is not complete: a large trace takes longer (--timeout)")
         self._over(session, one)
@@ -370,7 +389,10 @@ def _dropped(one: Target) -> str:
         return "PyTorch did not take the request up: a profiler was started in the process before"
     if process is not None and time.monotonic_ns() - process.polled_ns > _DROPPED_NS:
         return f"PyTorch did not take the request up: {_silence(process)}"
-    return "PyTorch did not take the request up: its log says why (KINETO_LOG_LEVEL=1)"
+    return (
+        "PyTorch did not take the request up, most likely because it came to it after its start: its log says why "
+        "(KINETO_LOG_LEVEL=1)"
+    )
 
 
 def _silence(process: Process | None) -> str:

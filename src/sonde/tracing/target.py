@@ -48,7 +48,7 @@ FIELDS = (
 class Target:
     """Changed by the loop's thread only. Times are Unix nanoseconds; None where it has not come to that."""
 
-    __slots__ = (*FIELDS, "begun_ns", "process")
+    __slots__ = (*FIELDS, "begun_ns", "process", "text")
 
     def __init__(self, process: Process, path: str, now_ns: int) -> None:
         self.process: Process | None = process  # None: it has ended, or another daemon has armed it
@@ -68,6 +68,7 @@ class Target:
         self.delivered_ns: int | None = None
         self.start_ns: int | None = None  # when it will begin; None: as early as it can, or at a step
         self.started_ns: int | None = None
+        self.text = ""  # what it was handed
         self.begun_ns: int | None = None  # its temporary file; not told: without a start it says nothing
         self.written_ns: int | None = None
         self.deadline_ns = 0

@@ -245,7 +245,7 @@ def test_a_request_that_pytorch_drops_is_noticed(place: Place) -> None:
     place.until(lambda: not session.active, 8.0)
 
     assert session.targets[0].state == "failed"
-    assert "did not take the request up: its log says why" in session.targets[0].reason
+    assert "did not take the request up, most likely" in session.targets[0].reason
 
 
 def test_a_profiler_that_was_quicker_than_the_request_is_named(place: Place) -> None:
@@ -297,6 +297,32 @@ def test_a_request_that_a_stopped_process_has_fetched_says_that_it_is_silent(pla
     place.until(lambda: not session.active, 8.0)
 
     assert re.search("did not take the request up: it has not asked for 4 s: is it stopped", session.targets[0].reason)
+
+
+def test_a_request_for_steps_is_repeated_until_the_process_takes_it_up(place: Place) -> None:
+    rank = place.rank()
+    session = place.start(rank, steps=3)
+    texts = [rank.poll(), rank.poll(), rank.poll(kinds=1), rank.poll()]
+    rank.begin()
+    place.until(lambda: place.state(session) == "started")
+    taken = rank.poll()
+    rank.write()
+    place.until(lambda: place.state(session) == "written")
+
+    assert texts[0] == texts[1] == texts[3] != ""
+    assert texts[2] == taken == rank.poll() == ""
+
+
+def test_a_request_for_steps_is_not_repeated_when_it_was_called_back_or_is_late(place: Place) -> None:
+    first, second = place.rank(), place.rank()
+    cancelled = place.start(first, name="s1", steps=3)
+    late = place.start(second, name="s2", steps=3, timeout_seconds=1)
+    first.poll()
+    second.poll()
+    place.loop.call(lambda: place.sessions.cancel(cancelled))
+    place.until(lambda: place.state(late) == "timed-out")
+
+    assert (first.poll(), second.poll()) == ("", "")
 
 
 def test_a_trace_without_a_step_times_out(place: Place) -> None:
