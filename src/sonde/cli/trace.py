@@ -35,6 +35,7 @@ from sonde.cli.trace_run import Run, default_output
 from sonde.cli.trace_sessions import add_hosts, add_verbs
 from sonde.cli.trace_start import POLL, arm, earliest, measure_clocks, start_of
 from sonde.cli.trace_steps import TRIES, Next, another, in_step
+from sonde.cli.trace_table import expected
 from sonde.clock import NS
 from sonde.errors import Unavailable
 from sonde.schedulers.hosts import seconds_left
@@ -260,7 +261,7 @@ def _left(run: Run) -> int:
     """--no-wait: say how to come back."""
     rows = run.rows()
     armed = sum(row.state in ("requested", "delivered", "started", "written", "armed") for row in rows)
-    run.say(f"session {run.session}: {armed} of {len(rows)} armed; gather them with: {run.fetch_command()}")
+    run.say(f"session {run.session}: {armed} of {expected(rows)} armed; gather them with: {run.fetch_command()}")
     code = 0 if armed == len(rows) else 1
     if run.args.json:
         run.print_object(code, run.manifest(rows))

@@ -88,7 +88,10 @@ def lacks(nodes: Sequence[Node], ranks: Sequence[int], whole_job: bool) -> list[
     if any(node.foreign for node in nodes) and not ranks:
         return told  # a dynolog does not say which ranks it has
     absent = expected_ranks(found, ranks) - known
-    reason = f"no process found on {'any host' if len(nodes) > 1 else 'this host'}"
+    where = "any host" if len(nodes) > 1 else "this host"
+    if any(node.error is not None for node in nodes):
+        where = "the hosts that answer"
+    reason = f"no process found on {where}"
     return told + [Lack("", rank, None, reason) for rank in sorted(absent)]
 
 

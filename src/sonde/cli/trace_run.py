@@ -23,7 +23,7 @@ from sonde.cli.trace_gather import Gathered, Gathering, Key, key_of, remove
 from sonde.cli.trace_hosts import Message, Node
 from sonde.cli.trace_progress import Live
 from sonde.cli.trace_steps import Begun
-from sonde.cli.trace_table import Row, as_object, exit_code, rendered, rows_of
+from sonde.cli.trace_table import Row, as_object, exit_code, expected, rendered, rows_of
 from sonde.clock import iso
 from sonde.errors import SondeError
 from sonde.version import describe
@@ -188,7 +188,9 @@ class Run:
         print(rendered(rows))
         if self.is_armed:
             gathered = sum(row.ok for row in rows)
-            print(f"{gathered} of {len(rows)} in {self.output}" + (f", merged into {MERGED}" if self.merged else ""))
+            print(
+                f"{gathered} of {expected(rows)} in {self.output}" + (f", merged into {MERGED}" if self.merged else "")
+            )
         return code
 
     def print_object(self, code: int, manifest: dict[str, Any]) -> None:

@@ -176,6 +176,12 @@ def apart(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
+def expected(rows: Sequence[Row]) -> int:
+    """How many traces there should be. A host that could not be asked is one, unless ranks are missing: they are its."""
+    nowhere = any(not row.host for row in rows)
+    return sum(not nowhere or row.rank is not None or row.pid is not None for row in rows)
+
+
 def exit_code(rows: Sequence[Row]) -> int:
     """0 all wrote, 4 what is missing was a time-out, 1 otherwise, 3 there was nothing."""
     if not rows:

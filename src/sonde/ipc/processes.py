@@ -31,7 +31,7 @@ _SAID = 512  # bytes of a datagram that is remembered; one of libkineto has at m
 _NOTHING = wire.pack_config("")
 
 Key = int | Address
-Offer = Callable[["Process"], str]  # makes the text of a configuration at its delivery; empty: not yet
+Offer = Callable[["Process"], "str | None"]  # makes the text of a configuration at its delivery; None: not yet
 
 
 class Process:
@@ -171,10 +171,11 @@ class Processes:
         offer = process.offer
         if offer is None or not request.kinds & wire.ACTIVITIES:
             return _NOTHING
+        process.offer = None  # handed out once, unless it says otherwise
         text = offer(process)
-        if text:
-            process.offer = None  # handed out once
-        return wire.pack_config(text)
+        if text is None:
+            process.offer = offer
+        return wire.pack_config(text or "")
 
     def _remember(self, process: Process, sender: Sender) -> None:
         self._said.pop(process.said, None)

@@ -164,11 +164,11 @@ class Sessions:
             one.reason = "a profiler is active in the process: the request waits"
             one.deadline_ns = self._clock() + int(session.recording.timeout_seconds * NS)
 
-    def _deliver(self, session: Session, one: Target, plan: Plan) -> str:
-        """The text for a process that asks now; empty while it is too early."""
+    def _deliver(self, session: Session, one: Target, plan: Plan) -> str | None:
+        """The text for a process that asks now; None while it is too early."""
         recording, now = session.recording, self._clock()
         if now < recording.not_before_ns:
-            return ""
+            return None
         warmup = warmup_of(recording, gpu=plan.gpu)
         timeout = int(recording.timeout_seconds * NS)
         one.state, one.reason, one.delivered_ns = target.DELIVERED, "", now

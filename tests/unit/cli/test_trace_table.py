@@ -9,7 +9,7 @@ import pytest
 from sonde.cli.trace_check import Lack
 from sonde.cli.trace_gather import Gathered, Key
 from sonde.cli.trace_hosts import Node
-from sonde.cli.trace_table import Row, exit_code, rendered, rows_of, skewed
+from sonde.cli.trace_table import Row, exit_code, expected, rendered, rows_of, skewed
 from sonde.errors import TimedOut, Unavailable
 from sonde.rpc.clocks import Offset
 from sonde.tracing.summary import Summary
@@ -185,3 +185,11 @@ def test_ranks_that_are_nowhere_are_one_row_of_the_table() -> None:
         "   0  n1    812  rank-0_n1_812.json.gz  2.0 KiB       9      2.0 ms  ok",
         " 1-3                                                                 not traced: no process found on any host",
     ]
+
+
+def test_a_host_that_could_not_be_asked_is_not_counted_beside_its_ranks() -> None:
+    rank, dead, nowhere = Row(0, "n1", 812, "ok", ok=True), Row(None, "n2", None, "silent"), Row(1, "", None, "nowhere")
+
+    assert expected([rank, dead]) == 2
+    assert expected([rank, dead, nowhere]) == 2
+    assert expected([rank, nowhere]) == 2
