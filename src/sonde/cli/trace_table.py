@@ -177,7 +177,7 @@ def apart(rows: Sequence[Row]) -> list[Row]:
 
 
 def expected(rows: Sequence[Row]) -> int:
-    """How many traces there should be. A host that could not be asked is one, unless ranks are missing: they are its."""
+    """How many traces there should be. A host that could not be asked is one, unless ranks are missing."""
     nowhere = any(not row.host for row in rows)
     return sum(not nowhere or row.rank is not None or row.pid is not None for row in rows)
 
