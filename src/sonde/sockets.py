@@ -118,7 +118,7 @@ class Stream:
         self._then = then
         self.writing = True
         self.allow(_STALL)
-        self._write()
+        self._guard(self._write)
 
     def resume(self) -> None:
         """Go on with a reply whose next chunk was not ready."""

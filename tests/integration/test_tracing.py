@@ -259,3 +259,17 @@ def test_a_request_that_makes_no_sense_starts_nothing(node: Callable[..., Node])
             here.call("trace.start", **{**arguments, **wrong})
 
     assert here.call("trace.list")["sessions"] == []
+
+
+def test_what_a_process_leaves_behind_that_ends_during_its_trace_is_removed(node: Callable[..., Node]) -> None:
+    here = node()
+    pid = here.trainee(ADA)
+    session = here.start(pid, duration_ms=10, start_ns=time.time_ns() + 30 * 10**9)
+    out = here.tmp_path / "out"
+    here.running.wait_for(lambda: list(out.glob("*.tmp")))
+    here.trainees[-1].kill()
+    here.trainees[-1].wait()
+    session = here.follow(session)
+    here.running.wait_for(lambda: not list(out.glob("*.tmp")))
+
+    assert session["targets"][0]["state"] == "failed"

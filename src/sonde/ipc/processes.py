@@ -54,6 +54,7 @@ class Process:
         "polls",
         "said",
         "session",
+        "skips",
         "slurm_id",
         "started",
         "uid",
@@ -77,6 +78,7 @@ class Process:
         self.pidfd = -1
         self.offer: Offer | None = None  # waits for the next poll
         self.session = ""  # the trace of ours that it is in
+        self.skips = 0  # polls that are not answered, because an old answer waits for it: see unixdiag.py
         self.identity: Any = None  # a tracing.identity.Identity, made on first need: this layer only keeps it
         self.identified_ns = 0  # monotonic
 
@@ -156,7 +158,7 @@ class Processes:
         process.polled_ns = now
         process.polls += 1
 
-    def _asked(self, sender: Sender, request: wire.Request) -> bytes:
+    def _asked(self, sender: Sender, request: wire.Request) -> bytes | None:
         process = self._table.get(sender.pid or sender.address)
         names = request.pids[:_NAMES]
         if process is None:
@@ -168,6 +170,9 @@ class Processes:
         self._note(process, sender.address)
         process.kinds = request.kinds
         self._remember(process, sender)
+        if process.skips:
+            process.skips -= 1
+            return None
         offer = process.offer
         if offer is None or not request.kinds & wire.ACTIVITIES:
             return _NOTHING

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ from sonde.tracing.rights import Rights, check_directory, rights_of, root_of, tw
 from sonde.tracing.sessions import Plan, Session, Sessions
 from sonde.tracing.target import Target
 from sonde.tracing.transfer import open_trace, remove_trace, send
+from sonde.unixdiag import unread
 
 _DIRECTORY = "/tmp"  # noqa: S108 - what newer PyTorch takes without being told; names in it cannot be guessed
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -57,11 +59,15 @@ class Tracing:
         self._hostname = hostname
         self._addresses = list(addresses)
         self._journal = journal
-        self._sessions = Sessions(loop, host, processes, changed=self._save)
+        self._sessions = Sessions(loop, host, processes, changed=self._save, abandoned=self._tidy)
         self._sessions.restore(journal.load())
 
     def _save(self) -> None:
         self._journal.save(reversed(tuple(self._sessions)))
+
+    def _tidy(self, one: Target) -> None:
+        """Remove what a process has left behind that ended while it was traced."""
+        threading.Thread(target=remove_trace, args=(self._host, one), name="trace-tidy", daemon=True).start()
 
     def check(self, request: Message, peer: Peer) -> Message:
         """trace.check, in a thread."""
@@ -97,10 +103,12 @@ class Tracing:
         recording = parse_recording(request, self._config.roots[0] if self._config.roots else _DIRECTORY)
         checked: dict[object, str] = {}
         found = self._chosen(choice, peer)
+        behind = _behind(found)
         entries = {(one["pid"], one["own_pid"]): one for one in listed(found, self._host, peer)}
         plans = [
             self._plan(process, entries[process.pid or None, process.own_name], recording, checked) for process in found
         ]
+        plans = [plan._replace(behind=plan.process in behind) for plan in plans]
         plans.sort(key=lambda plan: (plan.rank is None, plan.rank or 0, plan.process.pid))
         absent = self._missing(choice, peer)
         return lambda: {
@@ -196,6 +204,15 @@ class Tracing:
 
     def close(self) -> None:
         self._sessions.close()
+
+
+def _behind(processes: Sequence[Process]) -> set[Process]:
+    """Those for whom an answer waits that came too late: a request would reach them one poll later."""
+    names = {os.fsencode(process.address): process for process in processes}
+    try:
+        return {names[name] for name, waiting in unread(names).items() if waiting}
+    except OSError:
+        return set()  # a kernel that cannot be asked
 
 
 def _name(request: Message) -> str:

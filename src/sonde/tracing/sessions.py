@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 _POLL_NS = 5 * NS  # libkineto's period until it was observed
 _UNHEARD_NS = 12 * NS  # beyond its period: its own back-off, at most 10.2 s, is over by then
 _DROPPED_NS = 3 * NS  # a request that was taken up has its temporary file one second before the start
+_LATE_SECONDS = 600.0  # that a file is still looked for when its time was over
 _KEPT = 200  # sessions remembered
 _WAITERS = 64  # long polls of one session
 
@@ -44,6 +45,7 @@ class Plan(NamedTuple):
     rank: int | None = None
     job: dict[str, str] | None = None
     twin: str = ""
+    behind: bool = False  # an answer that came too late waits for it
     refusal: str = ""  # why it is not armed
 
 
@@ -53,6 +55,8 @@ class Session:
         self.uid = peer.uid
         self.created_ns = now_ns
         self.recording = recording
+        # Nobody shall be able to guess it: /tmp is everybody's.
+        self.file_name = f"sonde-{name}-{os.urandom(8).hex()}"
         self.version = 1
         self.targets: list[Target] = []
         self.waiters: list[tuple[Pending, Timer]] = []
@@ -74,7 +78,10 @@ class Session:
 
 
 class Sessions:
-    """All sessions of this daemon. `changed` is told when something should be written down."""
+    """All sessions of this daemon.
+
+    `changed` is told when something should be written down, `abandoned` of a target whose temporary file is left over.
+    """
 
     def __init__(
         self,
@@ -83,11 +90,13 @@ class Sessions:
         processes: Processes,
         *,
         changed: Callable[[], None] = lambda: None,
+        abandoned: Callable[[Target], None] = lambda one: None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._loop = loop
         self._processes = processes
         self._changed = changed
+        self._abandoned = abandoned
         self._clock = clock
         self._table: dict[str, Session] = {}
         self._watch = Watch(loop, host, self._seen)
@@ -138,7 +147,7 @@ class Sessions:
         return session
 
     def _target(self, session: Session, plan: Plan) -> Target:
-        log_file = options(session.recording, _file_name(session.name), 0, 0).log_file
+        log_file = options(session.recording, session.file_name, 0, 0).log_file
         one = Target(plan.process, kineto.written_path(log_file, plan.process.own_name), session.created_ns)
         one.rank, one.job, one.twin = plan.rank, plan.job, plan.twin
         one.start_ns = session.recording.start_ns or None
@@ -157,6 +166,7 @@ class Sessions:
     def _arm(self, session: Session, one: Target, plan: Plan) -> None:
         process = plan.process
         process.session = session.name
+        process.skips = int(plan.behind)  # it reads the old one instead, and is in step again
         process.offer = lambda _process: self._deliver(session, one, plan)
         period = process.poll_ns or _POLL_NS
         one.deadline_ns = max(self._clock(), session.recording.not_before_ns) + period + _UNHEARD_NS
@@ -183,7 +193,7 @@ class Sessions:
         self._watch.add(wanted)
         self._note(session)
         self._plan_alarm()
-        text = kineto.config_text(options(recording, _file_name(session.name), (one.start_ns or 0) // 10**6, warmup))
+        text = kineto.config_text(options(recording, session.file_name, (one.start_ns or 0) // 10**6, warmup))
         one.text = f"{text}\nREQUEST_TRACE_ID={int.from_bytes(os.urandom(8), 'little')}\n"
         return one.text
 
@@ -205,18 +215,20 @@ class Sessions:
     def _seen(self, key: Key, seen: Seen) -> None:
         """The watching thread has seen a file appear, or a filesystem vanish."""
         session, one = self._find(key)
-        if session is None or one is None or not one.active:
+        if session is None or one is None or one.state not in (*target.ACTIVE, target.TIMED_OUT):
             self._watch.remove(key)
             return
         if seen.written_ns is not None:
             one.started_ns = one.started_ns or one.start_ns
-            one.state, one.reason = target.WRITTEN, ""
+            late = "it was written after the time was over" if one.state == target.TIMED_OUT else ""
+            one.state, one.reason = target.WRITTEN, late
             one.written_ns, one.size = seen.written_ns, seen.size
             self._over(session, one)
         elif seen.begun_ns is not None and one.state == target.DELIVERED:
             one.begun_ns = seen.begun_ns
             self._taken_up(session, one, seen.begun_ns)
         elif seen.gone and one.process is None:
+            self._watch.remove(key)
             self._ended(session, one)
 
     def _taken_up(self, session: Session, one: Target, begun_ns: int) -> None:
@@ -247,14 +259,16 @@ class Sessions:
 
     def _departed(self, process: Process) -> None:
         """A process has ended. Its file may just have got its name: that is looked at once more."""
-        session = self._table.get(process.session)
-        one = next((one for one in session.targets if one.process is process), None) if session is not None else None
-        if session is None or one is None or not one.active:
-            return
-        one.process = None
+        for session in tuple(self._table.values()):
+            for one in session.targets:
+                if one.process is process:
+                    one.process = None
+                    self._left(session, one)
+
+    def _left(self, session: Session, one: Target) -> None:
         if one.state == target.REQUESTED:
             self._ended(session, one)
-        else:
+        elif one.state in (*target.ACTIVE, target.TIMED_OUT):
             self._loop.call_at(time.monotonic() + 0.3, lambda: self._ended(session, one))
 
     def _ended(self, session: Session, one: Target) -> None:
@@ -266,10 +280,17 @@ class Sessions:
             }[one.state]
             one.end(target.FAILED, f"the process ended {when}")
             self._over(session, one)
+        if one.state in (target.FAILED, target.TIMED_OUT):
+            self._watch.remove((session.name, one.own_pid))
+            self._abandoned(one)  # what it had begun, nobody will finish
 
     def _over(self, session: Session, one: Target) -> None:
-        """A target has come to its end, whichever."""
-        self._watch.remove((session.name, one.own_pid))
+        """A target has come to its end, whichever. A file that comes later still counts: nobody can call it back."""
+        key = (session.name, one.own_pid)
+        if one.state == target.TIMED_OUT and one.delivered_ns is not None:
+            self._loop.call_at(time.monotonic() + _LATE_SECONDS, lambda: self._watch.remove(key))
+        else:
+            self._watch.remove(key)
         process = one.process
         if process is not None and process.session == session.name:
             process.session, process.offer = "", None
@@ -328,10 +349,14 @@ class Sessions:
         elif one.state == target.DELIVERED:
             one.end(
                 target.TIMED_OUT,
-                "no step was made in time: does the process call the step() of a torch.optim optimizer?",
+                "its step has not come in time, or it makes none: it would be recorded when it comes, and until then "
+                "the process may take no other request",
             )
         else:
-            one.end(target.TIMED_OUT, "the file is not complete: a large trace takes longer (--timeout)")
+            one.end(
+                target.TIMED_OUT,
+                "the file was not completed: PyTorch has given it up, or a large trace takes longer (--timeout)",
+            )
         self._over(session, one)
 
     def _note(self, session: Session) -> None:
@@ -370,10 +395,6 @@ class Sessions:
         self._watch.close()
         if self._alarm is not None:
             self._alarm.cancel()
-
-
-def _file_name(session: str) -> str:
-    return f"sonde-{session}"
 
 
 def _dropped(one: Target) -> str:

@@ -38,10 +38,13 @@ class Rank:
         self.config = ""
         self.poll()
 
-    def poll(self, kinds: int = 3) -> str:
+    def ask(self, kinds: int = 3) -> bytes | None:
         payload = wire.parse(wire.pack_request(wire.Request(kinds, 0, (self.child.pid,))))[1]
         sender = Sender(self.child.pid, os.getuid(), os.getgid(), b"\0client\0")
-        reply = self.place.loop.call(lambda: self.place.processes.handle(sender, wire.REQUEST, payload))
+        return self.place.loop.call(lambda: self.place.processes.handle(sender, wire.REQUEST, payload))
+
+    def poll(self, kinds: int = 3) -> str:
+        reply = self.ask(kinds)
         assert reply is not None
         text = wire.parse_config(wire.parse(reply)[1])
         self.config = text or self.config
@@ -331,7 +334,7 @@ def test_a_trace_without_a_step_times_out(place: Place) -> None:
     rank.poll()
     place.until(lambda: place.state(session) == "timed-out", 3.0)
 
-    assert "no step was made" in session.targets[0].reason
+    assert "its step has not come in time" in session.targets[0].reason
 
 
 def test_a_process_with_an_active_profiler_keeps_the_request_waiting(place: Place) -> None:
@@ -460,3 +463,36 @@ def test_nobody_is_told_before_the_time_has_come(place: Place) -> None:
     assert (early, waiting) == ("", True)
     assert "ACTIVITIES_ITERATIONS=3" in rank.poll()
     assert place.state(session) == "delivered"
+
+
+def test_a_file_that_comes_after_its_time_was_over_still_counts(place: Place) -> None:
+    rank = place.rank()
+    session = place.start(rank, steps=3, timeout_seconds=1)
+    rank.poll()
+    place.until(lambda: place.state(session) == "timed-out", 3.0)
+    rank.write()
+    place.until(lambda: place.state(session) == "written", 3.0)
+
+    assert "after the time was over" in session.targets[0].reason
+
+
+def test_a_process_for_whom_an_old_answer_waits_is_brought_in_step_again(place: Place) -> None:
+    rank = place.rank()
+    wanted = Recording(directory=str(place.folder), steps=1)
+    plan = Plan(rank.process, gpu=False, twin="self", behind=True)
+    session = place.loop.call(lambda: place.sessions.start("s1", wanted, [plan], ME))
+    first = rank.ask()
+    second = rank.poll()
+
+    assert first is None  # it reads the old one
+    assert "ACTIVITIES_ITERATIONS=1" in second
+    assert place.state(session) == "delivered"
+
+
+def test_names_of_files_cannot_be_guessed(place: Place) -> None:
+    ranks = [place.rank(), place.rank()]
+    sessions = [place.start(rank, name=f"s{number}") for number, rank in enumerate(ranks)]
+
+    names = [re.sub(r"_\d+\.json$", "", session.targets[0].path).rpartition("-")[2] for session in sessions]
+    assert all(len(name) == 16 for name in names)
+    assert names[0] != names[1]
