@@ -17,6 +17,7 @@ from tests.torch.conftest import TracingDaemon, Training
 
 from sonde.errors import RpcError
 from sonde.rpc.client import stream
+from sonde.unixdiag import unread
 
 Session = dict[str, Any]
 
@@ -129,6 +130,24 @@ def test_what_is_to_be_recorded_is_recorded(tracer: Tracer, one: Training) -> No
     kinds = {event.get("cat") for event in trace["traceEvents"]}
     assert "python_function" in kinds
     assert operators(trace, "aten::linear")[0]["args"]["Input Dims"][0] == [16, 32]
+
+
+def test_a_daemon_that_answered_too_late_once_can_still_have_a_process_traced(
+    tracer: Tracer, daemon: TracingDaemon, one: Training
+) -> None:
+    """PyTorch gives up after 90 ms; what comes later stays in its queue, and all that follows is a poll behind."""
+    daemon.process.send_signal(signal.SIGSTOP)
+    time.sleep(1.5)  # a poll comes in between
+    daemon.process.send_signal(signal.SIGCONT)
+    time.sleep(1.5)
+    clients = [os.fsencode(path) for path in daemon.ipc.folder.glob("dynoconfigclient*")]
+    waiting = unread(clients)
+    session = tracer.trace(one.pid, duration_ms=100)
+    tracer.remove(session)
+
+    assert any(waiting.values())
+    assert states(session) == ["written"]
+    assert not any(unread(clients).values())
 
 
 def test_a_process_that_profiles_itself_is_traced_afterwards(
