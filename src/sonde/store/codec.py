@@ -24,21 +24,21 @@ from array import array
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, repeat
 from operator import sub, truediv
-from typing import Any
+from typing import Any, NamedTuple
 
 from sonde.errors import StoreError
 from sonde.model import Histogram, Value
 
 _HEAD = struct.Struct("<III")
 _TYPECODES = {1: "b", 2: "h", 4: "i", 8: "q"}
-_RAW = 9  # as width: all values, 8 bytes each, for differences that do not fit 64 bits
+RAW = 9  # as width: all values, 8 bytes each, for differences that do not fit 64 bits
 _LARGEST_SCALE = 9
 _WINDOW, _MEMORY = 12, 6  # 15 and 8, as usual, clear 256 KiB per block: 61 µs, not 22, for one of 2 KB
 _LEVEL = 3  # 0.9 % smaller than 1 at the same cost; 6 is another 1.8 % smaller for 13 % more
 
-_INTEGER = 0
-_DECIMAL = 1  # to 10: scales 0 to 9
-_BITS = 11
+INTEGER = 0
+DECIMAL = 1  # to 10: scales 0 to 9
+BITS = 11
 _JSON = 12
 _HISTOGRAM = 13
 
@@ -55,10 +55,10 @@ class _Builder:
         self._rows = rows
         self._tags = bytearray()
         self._firsts = array("q")
-        self._groups: dict[int, list[bytes]] = {1: [], 2: [], 4: [], 8: [], _RAW: []}
+        self._groups: dict[int, list[bytes]] = {1: [], 2: [], 4: [], 8: [], RAW: []}
         self._texts: list[object] = []
 
-    def add_integers(self, values: array[int], transform: int = _INTEGER, offset: int = 0) -> None:
+    def add_integers(self, values: array[int], transform: int = INTEGER, offset: int = 0) -> None:
         """A column of integers, each given as itself plus the offset."""
         width, data = _packed(values)
         self._tags.append(transform << 4 | width)
@@ -69,13 +69,13 @@ class _Builder:
     def add_floats(self, bits: array[int]) -> None:
         """A column of floats, given as their bits."""
         if _constant(bits):
-            self.add_integers(bits, _BITS)
+            self.add_integers(bits, BITS)
             return
         scale, scaled = _decimals(bits)
         if scaled is None:
-            self.add_integers(bits, _BITS)
+            self.add_integers(bits, BITS)
         else:
-            self.add_integers(scaled, _DECIMAL + scale, _ROUNDER_BITS)
+            self.add_integers(scaled, DECIMAL + scale, _ROUNDER_BITS)
 
     def add_mixed(self, values: Sequence[Value]) -> None:
         bounds = _shared_bounds(values)
@@ -129,6 +129,18 @@ def encode(
     return builder.finish()
 
 
+class Physical(NamedTuple):
+    """A block's columns as they are stored: the time, then one or more for each logical column."""
+
+    rows: int
+    data: bytes
+    tags: bytes  # transform << 4 | width
+    firsts: Sequence[int]
+    places: Sequence[int]  # within the group of its width
+    groups: dict[int, tuple[int, int, int]]  # by width: offset in the data, columns, values of each
+    positions: Sequence[int]  # where each logical column begins
+
+
 class Block:
     """A block read back. Columns are decoded one by one, when asked for, in the order they were given to `encode`."""
 
@@ -150,17 +162,23 @@ class Block:
         """Where the group of each width begins, how many columns it has, and each column's place in it."""
         widths = [tag & 15 for tag in self._tags]
         self._places: list[int] = []
-        members = dict.fromkeys((0, *_TYPECODES, _RAW), 0)
+        members = dict.fromkeys((0, *_TYPECODES, RAW), 0)
         for width in widths:
             self._places.append(members[width])
             members[width] += 1
         self._groups: dict[int, tuple[int, int]] = {}
-        for width in (*_TYPECODES, _RAW):
+        for width in (*_TYPECODES, RAW):
             self._groups[width] = (offset, members[width])
             offset += members[width] * self._length(width) * min(width, 8)
 
     def _length(self, width: int) -> int:
-        return self.rows if width == _RAW else self.rows - 1
+        return self.rows if width == RAW else self.rows - 1
+
+    def physical(self) -> Physical:
+        """The columns as they are stored, for a reader that decodes many at once."""
+        groups = {width: (*place, self._length(width)) for width, place in self._groups.items() if place[1]}
+        positions = [position for position, _ in self._starts]
+        return Physical(self.rows, self._data, self._tags, self._firsts, self._places, groups, positions)
 
     def _walk(self) -> None:
         """The physical column at which each logical one begins, and which text belongs to it."""
@@ -191,11 +209,11 @@ class Block:
 
     def _scalars(self, position: int, transform: int) -> list[Any]:
         values = self._integers(position)
-        if transform == _INTEGER:
+        if transform == INTEGER:
             return values
-        if transform == _BITS:
+        if transform == BITS:
             return _floats_of(array("q", values)).tolist()
-        return list(map(truediv, values, repeat(10.0 ** (transform - _DECIMAL))))
+        return list(map(truediv, values, repeat(10.0 ** (transform - DECIMAL))))
 
     def _histograms(self, position: int, bounds: tuple[float, ...]) -> list[Histogram]:
         count = self._firsts[position]
@@ -209,7 +227,7 @@ class Block:
         if width == 0:
             return [first] * self.rows
         stored = self._stored(position, width)
-        return stored.tolist() if width == _RAW else list(accumulate(stored, initial=first))
+        return stored.tolist() if width == RAW else list(accumulate(stored, initial=first))
 
     def _stored(self, position: int, width: int) -> array[int]:
         begin, members = self._groups[width]
@@ -218,7 +236,7 @@ class Block:
         for plane in range(size):
             start = begin + (plane * members + self._places[position]) * length
             out[plane::size] = self._data[start : start + length]
-        numbers = array("q" if width == _RAW else _TYPECODES[width])
+        numbers = array("q" if width == RAW else _TYPECODES[width])
         numbers.frombytes(out)
         return numbers
 
@@ -234,7 +252,7 @@ def _packed(values: array[int]) -> tuple[int, bytes]:
             return width, array(typecode, deltas).tobytes()
         except OverflowError:  # at the first value that does not fit
             continue
-    return _RAW, values.tobytes()
+    return RAW, values.tobytes()
 
 
 def _constant(values: array[int]) -> bool:

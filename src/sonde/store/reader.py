@@ -38,6 +38,15 @@ class GapRow(NamedTuple):
     reason: str
 
 
+Wanted = dict[int, tuple[Form, list[tuple[int, Series]]]]  # by form: the columns to read and what they are
+
+
+class Selection(NamedTuple):
+    wanted: Wanted
+    rows: list[tuple[int, int, int, bytes]]  # form, begin, end and data of each block: what open_block takes
+    tail: list[Packed]
+
+
 class Summary(NamedTuple):
     blocks: int
     ticks: int
@@ -153,6 +162,18 @@ class ArchiveReader:
 
     def read(self, selector: Selector, since_ns: int, until_ns: int) -> list[Points]:
         """The values of every series that matches, from `since` to `until`, both included, as they were recorded."""
+        selection = self.selection(selector, since_ns, until_ns)
+        gathered = _Gathered(since_ns, until_ns)
+        for row in selection.rows:
+            self._add_block(gathered, selection.wanted, row)
+        for frame in selection.tail:
+            form, columns = selection.wanted[frame.form]
+            values = form.unpack(frame.fixed, frame.rest)
+            gathered.add(form, columns, [frame.time_ns], {column: [values[column]] for column, _ in columns})
+        return gathered.points()
+
+    def selection(self, selector: Selector, since_ns: int, until_ns: int) -> Selection:
+        """The blocks and frames that hold something of what matches, as they are stored: one state of the file."""
         with self._snapshot():
             rows = self._connection.execute(
                 "SELECT id, form FROM block WHERE end_ns >= ? AND start_ns <= ? ORDER BY id", (since_ns, until_ns)
@@ -160,16 +181,8 @@ class ArchiveReader:
             tail = self._tail()
             wanted = self._wanted(selector, {form for _, form in rows}.union(frame.form for frame in tail))
             blobs = [self._blob(row_id) for row_id, form in rows if form in wanted]
-        gathered = _Gathered(since_ns, until_ns)
-        for blob in blobs:
-            if blob is not None:
-                self._add_block(gathered, wanted, blob)
-        for frame in tail:
-            if frame.form in wanted:
-                form, columns = wanted[frame.form]
-                values = form.unpack(frame.fixed, frame.rest)
-                gathered.add(form, columns, [frame.time_ns], {column: [values[column]] for column, _ in columns})
-        return gathered.points()
+        found = [blob for blob in blobs if blob is not None]
+        return Selection(wanted, found, [frame for frame in tail if frame.form in wanted])
 
     def host(self) -> str:
         """The host whose daemon wrote last."""
@@ -333,9 +346,6 @@ class ArchiveReader:
 
 def _size(path: str) -> int:
     return os.path.getsize(path) if os.path.exists(path) else 0
-
-
-Wanted = dict[int, tuple[Form, list[tuple[int, Series]]]]  # by form: the columns to read and what they are
 
 
 class _Gathered:
