@@ -179,8 +179,8 @@ def _simulated_layouts() -> list[tuple[str, Layout]]:
     cpu = spec_of("node_cpu_seconds_total", ("cpu", "mode"))
     used = spec_of("sonde_job_cpu_seconds_total", (*label_names, "mode"))
     waits = spec_of("sonde_job_pressure_waiting_seconds_total", (*label_names, "resource"))
-    of_job = "memory_rss_bytes memory_cache_bytes memory_usage_bytes memory_peak_bytes processes threads".split()
-    of_job += "page_faults_total major_page_faults_total read_bytes_total written_bytes_total".split()
+    of_job = ["memory_rss_bytes", "memory_cache_bytes", "memory_usage_bytes", "memory_peak_bytes", "processes"]
+    of_job += ["threads", "page_faults_total", "major_page_faults_total", "read_bytes_total", "written_bytes_total"]
     memory = ("MemTotal", "MemFree", "MemAvailable", "Buffers", "Cached", "SwapTotal", "SwapFree", "Dirty")
     network = ("receive_bytes", "transmit_bytes", "receive_packets", "transmit_packets")
     resources = ("cpu", "io", "memory")

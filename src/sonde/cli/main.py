@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "query": ("sonde.cli.query", "ranges, rates and sparklines from the archive or a Prometheus server"),
     "targets": ("sonde.cli.targets", "service discovery for Prometheus, from Slurm, Kubernetes or a host list"),
     "replay": ("sonde.cli.replay", "send the history of an archive through a sink, with its own times"),
+    "export": ("sonde.cli.export", "a recording for pandas, DuckDB, Excel, Prometheus or any other tool"),
     "archive": ("sonde.cli.archive", "what the archive holds, and whether it is whole"),
     "memory": ("sonde.cli.memory", "proportional and unique memory of processes, read now"),
     "doctor": ("sonde.cli.doctor", "what works on this host, what does not, why, and what would enable it"),

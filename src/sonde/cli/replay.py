@@ -132,11 +132,11 @@ def _settings(args: argparse.Namespace) -> tuple[SinkConfig, Any]:
     table: dict[str, object] = {key: value for key, value in _UNBOUNDED.items() if key in cls.Config._fields}
     if args.config:
         table |= configuration.load(args.config).sinks.get(args.to, {})
-    table |= dict(map(_assignment, args.set))
+    table |= dict(map(assignment, args.set))
     return split(SinkConfig, cls.Config, table, f"sinks.{args.to}")
 
 
-def _assignment(text: str) -> tuple[str, object]:
+def assignment(text: str) -> tuple[str, object]:
     """`keep=3`, `include=["node_*"]`: a value of TOML; what is none is a string."""
     import tomllib
 

@@ -1,0 +1,1 @@
+"""Recordings in the formats other tools read, one module per family of formats."""
