@@ -132,7 +132,7 @@ def prometheus(tmp_path: Path) -> Iterator[Callable[..., Prometheus]]:
     """Start Prometheus; it listens on a loopback port of the kernel's choice and ends with the test.
 
     `target` is one address to scrape; `discovery` is a scrape configuration's own way to find some.
-    `web` is the configuration of its server: TLS and users.
+    `web` is the configuration of its server: TLS and users. `data` is a directory that has blocks already.
     """
     program = require("prometheus")
     started: list[subprocess.Popen[bytes]] = []
@@ -143,6 +143,7 @@ def prometheus(tmp_path: Path) -> Iterator[Callable[..., Prometheus]]:
         discovery: dict[str, Any] | None = None,
         flags: Sequence[str] = (),
         web: dict[str, Any] | None = None,
+        data: Path | None = None,
     ) -> Prometheus:
         folder = tmp_path / f"prometheus-{len(started)}"
         folder.mkdir()
@@ -154,7 +155,7 @@ def prometheus(tmp_path: Path) -> Iterator[Callable[..., Prometheus]]:
                 [
                     program,
                     f"--config.file={folder / 'prometheus.yml'}",
-                    f"--storage.tsdb.path={folder / 'data'}",
+                    f"--storage.tsdb.path={data or folder / 'data'}",
                     f"--web.config.file={folder / 'web.yml'}",
                     "--web.listen-address=127.0.0.1:0",
                     *flags,

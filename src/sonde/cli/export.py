@@ -19,7 +19,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -54,6 +54,7 @@ FORMATS = {
     "prometheus": Format(".om", "openmetrics:write_openmetrics", text=True),
     "perfmon": Format("-perfmon", ""),
 }
+_NOTES, _HOSTS = 5, 4  # shown
 FRAMES = ("csv", "hdf5", "parquet", "pickle", "feather", "orc")
 
 
@@ -131,7 +132,7 @@ def _exported(args: argparse.Namespace, recording: Recording, tell: Callable[[fl
     try:
         if args.url:
             return _sent(args, recording, tell)
-        return _perfmon(args, recording) if args.to == "perfmon" else _written(args, recording, tell)
+        return _perfmon(args, recording, tell) if args.to == "perfmon" else _written(args, recording, tell)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("sonde"):
             raise
@@ -198,7 +199,7 @@ def _destination(args: argparse.Namespace, chosen: Format, path: str) -> Abstrac
     return result
 
 
-def _perfmon(args: argparse.Namespace, recording: Recording) -> _Done:
+def _perfmon(args: argparse.Namespace, recording: Recording, tell: Callable[[float], None]) -> _Done:
     from sonde.dialects.perfmon.files import write_files
 
     if args.select or args.rate or args.resample:
@@ -206,7 +207,7 @@ def _perfmon(args: argparse.Namespace, recording: Recording) -> _Done:
     folder = str(args.output or f"{recording.name.replace('/', '_')}{FORMATS['perfmon'].suffix}")
     if os.path.isdir(os.path.join(folder, "metrics")) and not args.append and not args.overwrite:
         raise UsageError(f"{folder} has metrics already", hint="--overwrite replaces them")
-    result = write_files(recording, folder, _frames(args))
+    result = write_files(recording, folder, _frames(args), tell=tell)
     counts = {"nodes": len(recording.nodes), "families": list(result.families)}
     text = f"{len(recording.nodes)} nodes, {', '.join(result.families) or 'nothing'}"
     return _Done(result.paths, counts, text, result.notes, not result.damaged)
@@ -238,5 +239,16 @@ def _tell(args: argparse.Namespace, recording: Recording, done: _Done, seconds: 
         return
     for path in done.paths[:1] if args.to != "perfmon" else done.paths:
         print(f"{path}: {done.text}" if path == done.paths[0] else path, file=file)
-    for host, text in done.notes:
-        print(f"sonde: export: {host}: {text}", file=sys.stderr)
+    _tell_notes(done.notes)
+
+
+def _tell_notes(notes: Sequence[tuple[str, str]]) -> None:
+    """What holds for several nodes is told once; of much, the beginning."""
+    hosts: dict[str, list[str]] = {}
+    for host, text in notes:
+        hosts.setdefault(text, []).append(host)
+    for text, where in list(hosts.items())[:_NOTES]:
+        more = f" and {len(where) - _HOSTS} more" if len(where) > _HOSTS else ""
+        print(f"sonde: export: {', '.join(where[:_HOSTS])}{more}: {text}", file=sys.stderr)
+    if len(hosts) > _NOTES:
+        print(f"sonde: export: {len(hosts) - _NOTES} more notes: --json prints them all", file=sys.stderr)

@@ -128,8 +128,10 @@ def ticks(found: Sequence[Stored]) -> NDArray[np.int64]:
     forced = np.empty(0, np.int64)
     while True:
         rows = _begins(times, window, forced)
-        twice = [_second(rows, course) for course in courses]
-        more = np.union1d(forced, np.concatenate(twice))
+        twice = np.unique(np.concatenate([_second(rows, course) for course in courses]))
+        # Of a row only the first that comes again begins a new one: what is read just after it belongs to that.
+        first = np.unique(np.searchsorted(rows, twice, side="right"), return_index=True)[1]
+        more = np.union1d(forced, twice[first])
         if len(more) == len(forced):
             return rows
         forced = more

@@ -1,0 +1,1 @@
+"""ska-sdp-perfmon's language: its command line, its files, its names."""
