@@ -167,8 +167,12 @@ def _written(args: argparse.Namespace, recording: Recording, tell: Callable[[flo
         "values": table.values,
         "gaps": len(table.gaps),
     }
-    text = f"{counts['nodes']} nodes, {counts['series']} columns, {counts['values']} values"
+    text = f"{_count(counts['nodes'], 'node')}, {counts['series']} series, {_count(table.values, 'value')}"
     return _Done(paths, counts, text, table.notes, not table.damaged)
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
 
 
 def _write(writer: Callable[[Any, Any], None], table: Any, path: str, *, as_text: bool) -> None:
@@ -237,8 +241,8 @@ def _tell(args: argparse.Namespace, recording: Recording, done: _Done, seconds: 
         told = {"recording": recording.name, "to": args.to, "paths": done.paths, **done.told, "notes": notes}
         print(json.dumps({**told, "seconds": round(seconds, 3)}), file=file)
         return
-    for path in done.paths[:1] if args.to != "perfmon" else done.paths:
-        print(f"{path}: {done.text}" if path == done.paths[0] else path, file=file)
+    first, *others = done.paths
+    print(f"{'standard output' if first == '-' else first}: {done.text}", *others, sep="\n", file=file)
     _tell_notes(done.notes)
 
 

@@ -25,7 +25,7 @@ def test_a_recording_becomes_a_file_named_after_the_job(place: Path, capsys: pyt
     assert main(["export", "r", "--to", "parquet"]) == 0
 
     told = capsys.readouterr()
-    assert told.out == "4711.parquet: 2 nodes, 6 columns, 60 values\n"
+    assert told.out == "4711.parquet: 2 nodes, 6 series, 60 values\n"
     assert told.err == ""
     assert len(pd.read_parquet(place / "4711.parquet")) == 10
 

@@ -14,6 +14,7 @@ from sonde.jobs.export.lock import locked
 @contextmanager
 def replaced(path: str) -> Iterator[str]:
     """A path to write to, which gets its name when all is written."""
+    path = os.path.realpath(path)  # a link stays one
     part = f"{path}.{os.getpid()}.part"
     try:
         yield part
@@ -34,6 +35,7 @@ def extended(path: str) -> Iterator[str]:
     with locked(path), replaced(path) as part:
         if os.path.exists(path):
             shutil.copyfile(path, part)
+            shutil.copymode(path, part)  # others may be allowed to add to it, too
         yield part
 
 

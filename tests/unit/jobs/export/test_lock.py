@@ -64,7 +64,7 @@ def test_a_killed_process_lets_go_at_once(tmp_path: Path) -> None:
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     with pytest.raises(KeyError), locked(str(tmp_path / "x")):
-        {}[str(os.listdir(tmp_path))]
+        dict[str, int]()[str(os.listdir(tmp_path))]
 
     assert os.listdir(tmp_path) == []
 
