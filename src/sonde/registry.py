@@ -43,12 +43,14 @@ COLLECTORS: dict[str, str] = {
     "job": "sonde.collectors.job:JobCollector",
     "container": "sonde.collectors.container:ContainerCollector",
     "process": "sonde.collectors.process:ProcessCollector",
+    "perf": "sonde.collectors.perf:PerfCollector",
     "daemon": "sonde.collectors.daemon:DaemonCollector",
 }
 
-# Asked for by name only: one series per process, interrupt line or NIC queue, devices that answer slowly, guests.
+# Asked for by name only: one series per process, interrupt line or NIC queue, devices that answer slowly, guests, and
+# counters that whoever profiles wants for himself.
 # Not even imported otherwise.
-OFF_BY_DEFAULT = frozenset({"interrupts", "ipmi", "kvm", "ethtool", "mountstats", "process"})
+OFF_BY_DEFAULT = frozenset({"interrupts", "ipmi", "kvm", "ethtool", "mountstats", "process", "perf"})
 
 SINKS: dict[str, str] = {
     "archive": "sonde.sinks.archive:ArchiveSink",

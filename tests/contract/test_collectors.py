@@ -24,8 +24,9 @@ NAMES = sorted(COLLECTORS)
 
 OWN_PROCESS = {"daemon"}  # reads itself, not the host
 HARDWARE = {"power", "cpufreq", "hwmon", "thermal_zone", "infiniband", "ipmi"}  # that a virtual machine lacks
-# Nor has it jobs, containers, guests, a second memory node, or network filesystems; lo and eth0 there have no driver's.
-ELSEWHERE = {"job", "process", "container", "kvm", "numa", "nfs", "mountstats", "lustre", "ethtool"}
+# Nor has it jobs, containers, guests, a second memory node, or network filesystems; lo and eth0 there have no driver's,
+# and a tree of files has no counters.
+ELSEWHERE = {"job", "process", "container", "kvm", "numa", "nfs", "mountstats", "lustre", "ethtool", "perf"}
 BY_FILE = {"textfile"}  # its metrics are those of the files it is pointed at
 OPEN_ENDED = {"hwmon": "node_hwmon_"}  # drivers have files of their own, which become metrics by rule
 

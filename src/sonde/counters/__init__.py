@@ -1,0 +1,1 @@
+"""Which events a processor can count and what follows from them: data files, formulas, detection."""
