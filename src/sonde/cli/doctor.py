@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from sonde.cli import doctor_trace
+from sonde.cli import doctor_counters, doctor_trace
 from sonde.cli.connection import add_connection, address_of, call
 from sonde.cli.terminal import paint
 from sonde.config import Config, load
@@ -134,6 +134,10 @@ def _cgroup(args: argparse.Namespace) -> Finding:
     return Finding("cgroup", "absent", "not mounted below /sys/fs/cgroup: job totals come from the process tree")
 
 
+def _counters(args: argparse.Namespace) -> Finding:
+    return Finding("counters", *doctor_counters.outlook(HostFS(args.root)))
+
+
 def _daemon(args: argparse.Namespace) -> Finding:
     try:
         version = call(args, "getVersion", timeout=1.0).get("version", "of another kind")
@@ -187,6 +191,7 @@ CHECKS: list[Callable[[argparse.Namespace], Finding]] = [
     _rights,
     _root,
     _cgroup,
+    _counters,
     _daemon,
     _state,
     _archive,

@@ -92,7 +92,7 @@ class PerfCollector:
             raise Unavailable(f"no /{PARANOID}: this kernel was built without perf events")
         self._host = host
         self._config = config
-        self._level = _level(host)
+        self._level = paranoid_level(host)
         self._catalogue = identify(host)
         self._source = source or Kernel()
         self._possible = self._probe()
@@ -105,7 +105,7 @@ class PerfCollector:
         self._scan_due_ns = 0
         self._layout = EMPTY_LAYOUT
         self._gaps: tuple[Gap, ...] = ()
-        self._states: list[int] = []
+        self._states: list[int] | None = None  # None: somebody came or went
         try:
             self._begin()
         except BaseException:
@@ -149,7 +149,7 @@ class PerfCollector:
     def _add(self, target: Target, cpu: str = "") -> None:
         self._targets.append(target)
         self._labels[target] = (cpu, "user" if target.user_only else "all")
-        self._states = []
+        self._states = None
 
     def _add_tree(self, pid: str) -> None:
         if not pid.isascii() or not pid.isdigit() or not 0 < int(pid) < 1 << 31:
@@ -232,7 +232,7 @@ class PerfCollector:
         target.close()
         self._targets.remove(target)
         del self._labels[target]
-        self._states = []
+        self._states = None
 
     def _arrange(self, counted: list[tuple[Target, list[Counts]]]) -> None:
         shown = list(self._shown(counted))
@@ -284,7 +284,8 @@ def identify(host: HostFS) -> catalogue.Catalogue:
     return catalogue.load(catalogue.find(cpu))
 
 
-def _level(host: HostFS) -> int:
+def paranoid_level(host: HostFS) -> int:
+    """Whom the kernel lets count what: kernel.perf_event_paranoid, -1 to 4."""
     try:
         return int(host.read(PARANOID))
     except ValueError:

@@ -111,6 +111,7 @@ class Tree(Target):
         known = self._counted.get(pid)
         if known is not None and known[0] == start:
             return
+        self._counted.pop(pid, None)  # of another process that had this id
         if self._inherits(parent, start) or self._inherits(session, start):
             self._counted[pid] = (start, start)
             return

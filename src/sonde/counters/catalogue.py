@@ -20,6 +20,7 @@ Groups and formulas of generic.toml come first; one of the same name takes their
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from sonde.counters.microarchitecture import Cpu
 from sonde.errors import ParseError
 
 GENERIC = "generic"
+_IDENTIFIER = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _FOLDER = os.path.dirname(__file__)
 # include/uapi/linux/perf_event.h, enum perf_type_id
 HARDWARE, SOFTWARE, RAW = 0, 1, 4
@@ -103,15 +105,17 @@ def load(name: str) -> Catalogue:
             tuple(
                 Derived(key, entry["group"], entry["expression"], entry["unit"], entry["help"])
                 for key, entry in formulas.items()
-                if _covered(entry["group"], groups)
+                if _covered(entry["expression"], groups)
             ),
         )
     except KeyError as error:
         raise ParseError(f"counters/{name}.toml", error) from None
 
 
-def _covered(group: str, groups: Mapping[str, Iterable[str]]) -> bool:
-    return group in groups
+def _covered(expression: str, groups: Mapping[str, Iterable[str]]) -> bool:
+    """Is all that a formula needs in some group? A group that took the place of a generic one may lack its events."""
+    counted = {event for events in groups.values() for event in events}
+    return set(_IDENTIFIER.findall(expression)) <= counted | {"seconds", "min", "max"}
 
 
 def _table(name: str) -> dict[str, Any]:

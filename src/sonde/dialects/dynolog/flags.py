@@ -20,7 +20,6 @@ from sonde.errors import ConfigError, UsageError
 
 _GPU = "sonde reads no GPU yet"
 _TPU = "sonde reads no TPU yet"
-_PERF = "sonde reads no performance counters yet"
 _PODS = "pods are not joined to devices yet"
 _RECORDS = "samples are not sent as OTLP log records yet; --use_otlp sends them as metrics"
 _GLOG = "inert"  # of glog: where its log goes and how much of it there is
@@ -35,12 +34,12 @@ _FLAGS = (
     Flag("use_ODS", False, "post samples as an ODS form to --ods_url"),
     Flag("use_scuba", False, "post samples as a Scuba form to --scuba_url"),
     Flag("kernel_monitor_reporting_interval_s", 60, "seconds between two samples of CPU, network and uptime"),
-    Flag("perf_monitor_reporting_interval_s", 60, "seconds between two samples of performance counters", _PERF),
+    Flag("perf_monitor_reporting_interval_s", 60, "seconds between two samples of performance counters"),
     Flag("dcgm_reporting_interval_s", 10, "seconds between two samples of GPUs", _GPU),
     Flag("tpu_reporting_interval_s", 10, "seconds between two samples of TPUs", _TPU),
     Flag("enable_ipc_monitor", False, "let processes register for traces on demand"),
     Flag("enable_gpu_monitor", False, "read GPUs", _GPU),
-    Flag("enable_perf_monitor", False, "read performance counters", _PERF),
+    Flag("enable_perf_monitor", False, "count instructions and cycles of all CPUs: mips, mega_cycles_per_second"),
     Flag("enable_tpu_monitor", False, "read TPUs", _TPU),
     Flag("filter_nic_interfaces", False, "only network devices of --allow_interface_prefixes"),
     Flag("allow_interface_prefixes", "eno,ens,enp,enx,eth", "how the names of these devices begin"),
@@ -143,7 +142,7 @@ def tree(flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]
     return {
         "daemon": {
             "period": f"{_at_least(flags, 'kernel_monitor_reporting_interval_s', 1)}s",
-            "collectors": ["cpu", "host", "network"],
+            "collectors": ["cpu", "host", "network", *(["perf"] if flags["enable_perf_monitor"] else [])],
             "rpc_address": f"{_everywhere() if flags['insecure'] else '127.0.0.1'}:{_port(flags, 'port')}",
             "http_address": "",
             "insecure": flags["insecure"],
@@ -151,9 +150,15 @@ def tree(flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]
         },
         "archive": {"enabled": False},
         "tracing": _tracing(flags, environ),
-        "collectors": {"network": {"exclude": ""}},  # dynolog counts lo too
+        "collectors": {"network": {"exclude": ""}, **_heartbeat(flags)},  # dynolog counts lo too
         "sinks": _sinks(flags, environ),
     }
+
+
+def _heartbeat(flags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    if not flags["enable_perf_monitor"]:
+        return {}
+    return {"perf": {"period": f"{_at_least(flags, 'perf_monitor_reporting_interval_s', 1)}s", "groups": ["core"]}}
 
 
 def _tracing(flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:

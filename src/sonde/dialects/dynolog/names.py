@@ -20,6 +20,9 @@ def _gauge(name: str, help: str, unit: Unit = Unit.NONE, labels: tuple[str, ...]
 
 UPTIME = _gauge("uptime", "Seconds since the kernel started.", Unit.SECONDS)
 
+MIPS = _gauge("mips", "Million instructions per second of an average CPU, since the sample before.")
+MEGACYCLES = _gauge("mega_cycles_per_second", "Million cycles per second of an average CPU, since the sample before.")
+
 # dynolog's letter or word of each mode of /proc/stat, in the order of its columns.
 MODES = {
     "user": "u",

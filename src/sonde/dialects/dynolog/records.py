@@ -56,7 +56,8 @@ class Recorder:
         self._form = _Form(())
 
     def records(self, frames: Iterable[Frame]) -> list[Record]:
-        return [self._record(group) for group in _together(frames)]
+        # A frame that only says what is missing makes no record.
+        return [self._record(group) for group in _together(frame for frame in frames if frame.layout)]
 
     def _record(self, frames: Sequence[Frame]) -> Record:
         if not self._form.fits(frames):

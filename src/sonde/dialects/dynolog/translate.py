@@ -16,6 +16,7 @@ from operator import sub
 from typing import Any, NamedTuple
 
 from sonde.dialects.dynolog import names
+from sonde.dialects.dynolog.heartbeat import HeartbeatTranslation
 from sonde.hostfs import HostFS
 from sonde.model import EMPTY_LAYOUT, Frame, Gap, Layout, MetricSpec, Quality, Series
 from sonde.shape import picker
@@ -26,6 +27,7 @@ _CPU = "node_cpu_seconds_total"
 _GUEST = "node_cpu_guest_seconds_total"
 _UPTIME = "sonde_uptime_seconds"
 _ALL_MODES = (*names.MODES, *(f"guest {mode}" for mode in names.GUEST_MODES))
+_APART = ("perf",)
 _IDLE = _ALL_MODES.index("idle")
 _IOWAIT = _ALL_MODES.index("iowait")
 
@@ -38,19 +40,25 @@ class Translator:
             "host": UptimeTranslation(),
             "cpu": CpuTranslation(files),
             "network": NetworkTranslation(prefixes),
+            "perf": HeartbeatTranslation(),
         }
 
     def frames(self, frames: Iterable[Frame]) -> list[Frame]:
         """What dynolog has of the frames of one tick, as of the time of the first; of other sources, nothing.
 
         dynolog has one record of a tick, with one time: that is how `records` finds together what belongs together.
+        Its counters are another monitor's, with a record of their own.
         """
         translated: list[Frame] = []
+        apart: list[Frame] = []
         for frame in frames:
             translation = self._translations.get(frame.source)
             if translation is not None and (result := translation(frame)) is not None:
-                translated.append(result._replace(time_ns=translated[0].time_ns) if translated else result)
-        return translated
+                if frame.source in _APART:
+                    apart.append(result)
+                else:
+                    translated.append(result._replace(time_ns=translated[0].time_ns) if translated else result)
+        return translated + apart
 
 
 class UptimeTranslation:
