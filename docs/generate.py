@@ -1,7 +1,7 @@
 """The reference pages, from the code itself: metrics from the collectors, keys from their named tuples, commands from
 their parsers.
 
-    python docs/generate.py            write docs/reference/{metrics,config,cli,otlp}.md
+    python docs/generate.py            write docs/reference/{metrics,config,cli,otlp,counters}.md
     python docs/generate.py --check    write nothing; exit 1 and name the pages that are not current
 """
 
@@ -23,6 +23,7 @@ from typing import Any, Literal
 from sonde.cli.config import render
 from sonde.cli.main import COMMANDS, parser_of
 from sonde.config import ArchiveConfig, CollectorConfig, Config, DaemonConfig, NoKeys, SinkConfig, TracingConfig
+from sonde.counters import catalogue
 from sonde.model import MetricSpec
 from sonde.registry import COLLECTORS, OFF_BY_DEFAULT, SINKS, load
 from sonde.sinks.otlp_names import INSTRUMENTS, RULES, SCHEMA, Instrument, Rule
@@ -286,7 +287,49 @@ def _otlp_row(rule: Rule, spec: MetricSpec) -> list[str]:
     return [f"`{rule.name}`", instrument.value, f"`{rule.unit}`", " ".join(labels + fixed), source]
 
 
-PAGES: dict[str, Callable[[], str]] = {"metrics.md": metrics, "config.md": config, "cli.md": cli, "otlp.md": otlp}
+def counters() -> str:
+    """The events and formulas of every processor, from the data files."""
+    parts = [_MADE, "# Events and formulas by processor\n", *_COUNTERS_INTRODUCTION]
+    generic = catalogue.load(catalogue.GENERIC)
+    for name in [catalogue.GENERIC, *(name for name in catalogue.names() if name != catalogue.GENERIC)]:
+        found = catalogue.load(name)
+        known = () if name == catalogue.GENERIC else (*generic.groups, *generic.formulas)
+        title = found.title[0].upper() + found.title[1:]
+        parts += [
+            f"## {title}\n",
+            f"`{name}`. " + " ".join(f"Source: {source}." for source in _own(found, generic, "sources")),
+        ]
+        parts += [f"\n{caveat}" for caveat in _own(found, generic, "caveats")]
+        groups = [group for group in found.groups if group not in known]
+        rows = [[f"`{group.name}`", ", ".join(f"`{event.key}`" for event in group.events)] for group in groups]
+        parts += ["", _table(("group", "events"), rows)]
+        formulas = [formula for formula in found.formulas if formula not in known]
+        parts.append(_table(("formula", "unit", "from", "meaning"), [_formula_row(formula) for formula in formulas]))
+    return "\n".join(parts)
+
+
+_COUNTERS_INTRODUCTION = (
+    "What `[collectors.perf]` counts on which processor, and what readers derive from it; `seconds` is the time",
+    "counted over. Every processor has the first list too. [counters.md](../counters.md) explains.\n",
+)
+
+
+def _own(found: catalogue.Catalogue, generic: catalogue.Catalogue, what: str) -> list[str]:
+    shared = () if found.key == catalogue.GENERIC else getattr(generic, what)
+    return [text for text in getattr(found, what) if text not in shared]
+
+
+def _formula_row(formula: catalogue.Derived) -> list[str]:
+    return [f"`{formula.name}`", formula.unit, f"`{formula.expression}`", formula.help]
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "metrics.md": metrics,
+    "config.md": config,
+    "cli.md": cli,
+    "otlp.md": otlp,
+    "counters.md": counters,
+}
 
 if __name__ == "__main__":
     raise SystemExit(main(sys.argv[1:]))

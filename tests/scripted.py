@@ -29,6 +29,7 @@ class ScriptedSource:
         self.tick = 1
         self.opened: dict[int, tuple[Attr, int, int, int]] = {}  # by descriptor: attr, pid, cpu, leader
         self.gone: set[int] = set()  # CPUs that were taken away: their groups fall apart
+        self.started: set[int] = set()  # leaders that were told to begin, once their group was whole
         self.cgroups: list[tuple[int, int]] = []
         self._next = 100
 
@@ -49,6 +50,9 @@ class ScriptedSource:
 
     def identify(self, fd: int) -> int:
         return fd * 7
+
+    def enable(self, fd: int) -> None:
+        self.started.add(fd)
 
     def read(self, fd: int, size: int) -> bytes:
         _, _, cpu, _ = self.opened[fd]

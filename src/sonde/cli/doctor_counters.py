@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from sonde.collectors.perf import identify, paranoid_level
 from sonde.collectors.perf_events import Possible, Probe
+from sonde.counters.catalogue import Group
 from sonde.errors import Denied, ParseError, Unavailable
 from sonde.hostfs import HostFS
 from sonde.native.perf_event import ANYWHERE, PARANOID, Attr, EventGroup, Kernel, Source, refusal
@@ -34,10 +35,10 @@ def outlook(host: HostFS, source: Source | None = None) -> Outlook:
         return Outlook("denied", f"{found.title}: {refused}", refused.hint)
     except (OSError, Unavailable, ParseError) as error:
         return Outlook("absent", f"{found.title}: {error}")
-    missing = [group.name for group in found.groups if group.name not in _groups(possible)]
+    missing = [group for group in found.groups if group.name not in _groups(possible)]
     parts = [f"{found.title}: {', '.join(_groups(possible)) or 'nothing'}"]
     if missing:
-        parts.append(f"not {', '.join(missing)}: {possible.lacking[0].reason}")
+        parts.append(f"not {', '.join(group.name for group in missing)}: {_reason(possible, missing[0])}")
     if possible.user_only:
         parts.append("only user mode")
     if denied is not None:
@@ -48,6 +49,11 @@ def outlook(host: HostFS, source: Source | None = None) -> Outlook:
 
 def _groups(possible: Possible) -> list[str]:
     return list(dict.fromkeys(part.group for part in possible.parts))
+
+
+def _reason(possible: Possible, group: Group) -> str:
+    keys = {event.key for event in group.events}
+    return next(lacking.reason for lacking in possible.lacking if keys & set(lacking.events))
 
 
 def _whole_cpus(source: Source, level: int) -> Denied | None:

@@ -159,13 +159,12 @@ class PerfCollector:
         self._add(tree)
 
     def _add_system(self) -> None:
+        possible = self._possible.of_cpus
         numbers: Iterable[int | None] = online_cpus(self._host) if self._config.per_cpu else (None,)
         try:
             for number in numbers:
                 labels = ("system", "", "", "")
-                target = Everywhere(
-                    self._source, self._possible, self._budget, labels, self._host, number=number
-                )  # fmt: skip
+                target = Everywhere(self._source, possible, self._budget, labels, self._host, number=number)
                 self._add(target, "" if number is None else str(number))
         except OSError as error:
             if error.errno not in DENIED:

@@ -48,6 +48,12 @@ class Possible(NamedTuple):
     lacking: tuple[Lacking, ...]
     user_only: bool  # without the kernel's part
 
+    @property
+    def of_cpus(self) -> Possible:
+        """Without what means nothing for a whole CPU."""
+        parts = [part._replace(events=tuple(e for e in part.events if not e.of_tasks)) for part in self.parts]
+        return self._replace(parts=tuple(part for part in parts if part.events))
+
 
 class Probe:
     """Tries events on this very process, which anybody may count who may count at all."""

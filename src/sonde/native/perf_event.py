@@ -73,6 +73,7 @@ class Source(Protocol):
         ...
 
     def identify(self, fd: int) -> int: ...
+    def enable(self, fd: int) -> None: ...
     def read(self, fd: int, size: int) -> bytes: ...
     def close(self, fd: int) -> None: ...
 
@@ -124,13 +125,21 @@ class EventGroup:
     __slots__ = ("_fds", "_ids", "_size", "_source", "_unpack")
 
     def __init__(self, source: Source, attrs: Sequence[Attr], pid: int, cpu: int, *, cgroup: bool = False) -> None:
-        """OSError of the event that cannot be opened, with its place in `attrs` as `filename`."""
+        """Counting begins when all are there, unless the first is `disabled`; then it decides for all.
+
+        OSError of the event that cannot be opened, with its place in `attrs` as `filename`.
+        """
         self._source = source
         self._fds: list[int] = []
         try:
-            for place, attr in enumerate(attrs):
-                self._add(attr, pid, cpu, place, cgroup=cgroup)
+            # The leader waits until all are there. One that joins a group on the counters would stay off them until the
+            # group is scheduled anew, which on a whole CPU may be never: it would count 0.
+            self._add(attrs[0]._replace(disabled=True), pid, cpu, 0, cgroup=cgroup)
+            for place, attr in enumerate(attrs[1:], start=1):
+                self._add(attr._replace(disabled=False), pid, cpu, place, cgroup=cgroup)
             self._ids = tuple(map(source.identify, self._fds))
+            if not attrs[0].disabled:
+                source.enable(self._fds[0])
         except OSError:
             self.close()
             raise

@@ -49,11 +49,14 @@ def test_a_virtual_machine_is_told_why_it_has_software_events_only(host: HostFS,
     (tmp_path / "sys/bus/event_source/devices/cpu/type").unlink()
     (tmp_path / "sys/bus/event_source/devices/cpu").rmdir()
 
-    state, detail, _ = outlook(host, ScriptedSource(refused=lambda attr, pid, cpu: errno.ENOENT * (attr.type != 1)))
+    def refused(attr: Attr, pid: int, cpu: int) -> int:
+        return errno.ENOENT if attr.type != 1 else errno.EACCES if not attr.user_only else 0
+
+    state, detail, _ = outlook(host, ScriptedSource(refused=refused))
 
     assert state == "partly"
     assert detail.startswith("Intel Haswell: software; not core, branch, cache, tlb")
-    assert detail.endswith("no hardware counters here: a virtual machine that is not given any")
+    assert detail.endswith("no hardware counters here: a virtual machine that is not given any; only user mode")
 
 
 def test_where_nothing_may_be_counted_it_is_denied(host: HostFS) -> None:

@@ -170,7 +170,8 @@ def test_a_machine_without_hardware_counters_has_software_events(machine: Callab
     reading = collector.collect()
     collector.close()
 
-    assert events(reading) == {"task_clock_ns", "context_switches", "cpu_migrations", "page_faults", "major_faults"}
+    # Not task_clock_ns: of a whole CPU it is the time that passes.
+    assert events(reading) == {"context_switches", "cpu_migrations", "page_faults", "major_faults"}
     [gap] = reading.gaps
     assert gap.quality is Quality.UNSUPPORTED
     assert gap.reason.startswith("cycles, instructions, ref_cycles, branches and ")

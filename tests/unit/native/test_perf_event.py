@@ -214,6 +214,38 @@ def test_an_event_that_fails_closes_those_before_it_and_tells_its_place() -> Non
     assert source.opened == {}
 
 
+def test_a_group_begins_when_it_is_whole() -> None:
+    source = ScriptedSource()
+    group = EventGroup(source, [Attr(0, 0), Attr(0, 1)], 1, ANYWHERE)
+
+    assert [attr.disabled for attr, *_ in source.opened.values()] == [True, False]
+    assert source.started == {group.leader}
+    group.close()
+
+
+@ROOT
+def test_every_member_counts_on_a_whole_cpu(kernel: Kernel) -> None:
+    """Against the kernel's own count of context switches of all CPUs (/proc/stat)."""
+    online = sorted(os.sched_getaffinity(0))
+    if len(online) != os.cpu_count():
+        pytest.skip("not all CPUs are ours to look at")
+
+    def switches() -> int:
+        return int(Path("/proc/stat").read_text().partition("\nctxt ")[2].split()[0])
+
+    groups = [EventGroup(kernel, [TASK_CLOCK, SWITCHES, FAULTS], ANYWHERE, cpu) for cpu in online]
+    before, first = switches(), [group.read() for group in groups]
+    for _ in range(300):
+        time.sleep(0.001)
+    after, last = switches(), [group.read() for group in groups]
+    for group in groups:
+        group.close()
+
+    counted = sum(new.values[1] - old.values[1] for new, old in zip(last, first, strict=True))
+    assert after - before >= 300
+    assert counted == pytest.approx(after - before, rel=0.02, abs=20)
+
+
 def test_counts_come_in_the_order_of_the_events() -> None:
     source = ScriptedSource(lambda attr, pid, cpu, tick: (attr.config * 10 + tick, 500, 250))
     group = EventGroup(source, [Attr(0, 3), Attr(0, 1), Attr(0, 2)], 1, ANYWHERE)
