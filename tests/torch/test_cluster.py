@@ -64,7 +64,9 @@ class Told(NamedTuple):
         return found
 
     def steps(self, row: dict[str, Any]) -> list[int]:
-        return sorted(int(one["name"].split()[1]) for one in self.events(row["file"]) if "forward" in one["name"])
+        return sorted(
+            int(one["name"].split()[1]) for one in self.events(row["file"]) if one["name"].startswith("forward ")
+        )
 
 
 def trace(running: Running, output: str, *words: str) -> Told:
@@ -85,7 +87,8 @@ def all_reduces(told: Told) -> list[list[Event]]:
 
 def test_one_command_gathers_the_same_steps_of_every_rank_from_four_nodes(running: Running) -> None:
     for number in range(4):
-        told = trace(running, f"steps{number}", "--steps", "3", "--round-up", "20", "--merge")
+        told = trace(running, f"steps{number}", "--steps", "3", "--round-up", "50", "--merge")
+        assert told.code == 0, told.err
         if all(row["verdict"] == "ok" for row in told.manifest["ranks"]):
             break  # else the multiple came between the polls of two ranks, and the verdict says so
 
@@ -96,15 +99,21 @@ def test_one_command_gathers_the_same_steps_of_every_rank_from_four_nodes(runnin
         (rank, f"n{rank + 1}", "ok") for rank in range(4)
     ]
     assert [told.steps(row)[:3] for row in rows] == [told.steps(rows[0])[:3]] * 4
-    assert told.steps(rows[0])[0] % 20 == 2  # the first step makes libkineto's count 0, the one after a multiple is it
+    assert told.steps(rows[0])[0] % 50 == 2  # the first step makes libkineto's count 0, the one after a multiple is it
     hosts = told.manifest["hosts"]
     assert [host["address"] for host in hosts] == [f"n{number}:1778" for number in range(1, 5)]
     for host in hosts:
         assert abs(host["clock"]["offset_ns"]) <= host["clock"]["bound_ns"]  # all have the clock of this machine
         assert host["clock"]["rounds"] >= 1
-    for together in zip(*all_reduces(told), strict=False):
+    # Nobody leaves a collective before all have come, but for what is not known of the clocks: a part of a step.
+    slack_us = 2 * max(host["clock"]["bound_ns"] for host in hosts) / 1000
+    assert slack_us < 20_000
+    collectives = list(zip(*all_reduces(told), strict=False))
+    assert len(collectives) >= 6  # the gradients and the vote on the end, in each step
+    for together in collectives:
         assert len(together) == 4
-        assert max(event["ts"] for event in together) < min(event["ts"] + event["dur"] for event in together)
+        left = min(event["ts"] + event["dur"] for event in together)
+        assert max(event["ts"] for event in together) < left + slack_us
 
 
 def test_a_duration_begins_on_all_nodes_at_once(running: Running) -> None:

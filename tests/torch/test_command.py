@@ -294,30 +294,23 @@ def test_a_process_that_stood_still_until_its_start_had_passed_is_told_to_have_d
     assert not list(Path("/tmp").glob(f"sonde-*_{lone.pid}.json.tmp"))  # where libkineto writes
 
 
-def test_a_process_that_makes_no_step_yet_is_traced_when_it_does(
+def test_a_process_that_makes_no_step_yet_is_said_to_make_none_and_traced_when_it_does(
     commands: Commands, daemon: TracingDaemon, training: Callable[..., Training]
 ) -> None:
-    resting = training("--rest", "8", ipc=daemon.ipc)
+    resting = training("--rest", "10", ipc=daemon.ipc)
     daemon.wait_for(lambda: resting.pid in daemon.pids(), 20)
-    duration = commands.trace("--pid", str(resting.pid), "--duration", "100ms")
+    none = commands.trace("--pid", str(resting.pid), "--steps", "5", "--timeout", "1s")
+    empty = commands.trace("--pid", str(resting.pid), "--duration", "100ms")
+    rested = not resting.events("training")
     steps = commands.trace("--pid", str(resting.pid), "--steps", "5")
     resting.stop()
 
-    assert (duration.code, duration.manifest["ranks"][0]["verdict"]) == (0, "ok: no operator was recorded")
+    assert rested
+    assert none.code == 4
+    assert "no step was made in time: does the process call the step() of a torch.optim optimizer?" in none.out
+    assert (empty.code, empty.manifest["ranks"][0]["verdict"]) == (0, "ok: no operator was recorded")
     assert steps.code == 0, steps.out
     assert len(steps_of(steps.events(steps.manifest["ranks"][0]["file"]))) >= 5
-
-
-def test_a_process_that_never_makes_a_step_is_told_to_make_none(
-    commands: Commands, daemon: TracingDaemon, training: Callable[..., Training]
-) -> None:
-    resting = training("--rest", "60", ipc=daemon.ipc)
-    daemon.wait_for(lambda: resting.pid in daemon.pids(), 20)
-    told = commands.trace("--pid", str(resting.pid), "--steps", "5", "--timeout", "2s")
-    resting.stop()
-
-    assert told.code == 4
-    assert "no step was made in time: does the process call the step() of a torch.optim optimizer?" in told.out
 
 
 def test_another_user_is_refused_with_the_reason(commands: Commands, ddp: Training) -> None:

@@ -252,7 +252,10 @@ class Switchboard:
 
     def _disconnect(self, exchange: Exchange) -> None:
         if exchange.fd >= 0:
-            self._open.pop(exchange.fd)[1].sock.close()  # epoll forgets it by itself (epoll(7))
+            # close(2) alone is not enough: a child that another thread has just forked holds the socket until its
+            # execve(2), and so long epoll(7) goes on to report it, under a number that means nothing here any more.
+            self._epoll.unregister(exchange.fd)
+            self._open.pop(exchange.fd)[1].sock.close()
             exchange.fd = -1
 
     def _finish(self, exchange: Exchange, error: SondeError | None = None) -> None:

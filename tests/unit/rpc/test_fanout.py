@@ -456,3 +456,22 @@ def test_some_descriptors_are_left_to_others() -> None:
 
     assert few == 5
     assert 100 < many <= 200 - descriptors() - 40
+
+
+def test_connections_that_another_process_has_inherited_disturb_nobody() -> None:
+    """As a child between fork(2) and execve(2) has: what was closed here goes on to be reported by epoll(7)."""
+    inherited = []
+    with fleet(12) as hosts:
+        calls = [Call(address, "getStatus") for address in hosts.addresses]
+        try:
+            outcomes = []
+            for outcome in fan_out(calls, at_once=3):
+                outcomes.append(outcome)
+                names = [name for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
+                sockets = [int(name) for name in names if os.readlink(f"/proc/self/fd/{name}").startswith("socket:")]
+                inherited += [os.dup(fd) for fd in sockets[:8]]
+        finally:
+            for fd in inherited:
+                os.close(fd)
+
+    assert [outcome.error for outcome in outcomes] == [None] * 12
