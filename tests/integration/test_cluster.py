@@ -58,7 +58,8 @@ def test_all_nodes_of_a_job_are_found_by_its_id_and_their_files_are_gathered(run
     assert f"2 processes on 2 hosts, ranks 0-1, job {running.job}" in told.stderr
     found = manifest(running, "all")
     assert [host["address"] for host in found["hosts"]] == ["n1:1778", "n2:1778"]
-    assert all(host["clock"]["bound_ns"] > 0 for host in found["hosts"])
+    # A request that waits for a delayed acknowledgement, 40 ms, would leave 20 of them in doubt.
+    assert all(0 < host["clock"]["bound_ns"] < 15_000_000 for host in found["hosts"])
     assert [(row["rank"], row["host"], row["ok"]) for row in found["ranks"]] == [(0, "n1", True), (1, "n2", True)]
     for row in found["ranks"]:
         assert (running.cluster.folder / "all" / row["file"]).exists()

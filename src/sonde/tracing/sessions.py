@@ -167,7 +167,7 @@ class Sessions:
         process = plan.process
         process.session = session.name
         process.skips = int(plan.behind)  # it reads the old one instead, and is in step again
-        process.offer = lambda _process: self._deliver(session, one, plan)
+        process.offer = one.offer = lambda _process: self._deliver(session, one, plan)
         period = process.poll_ns or _POLL_NS
         one.deadline_ns = max(self._clock(), session.recording.not_before_ns) + period + _UNHEARD_NS
         if not process.kinds & wire.ACTIVITIES:
@@ -210,7 +210,7 @@ class Sessions:
             self._repeat(one, process)
             return one.text
 
-        process.offer = again
+        process.offer = one.offer = again
 
     def _seen(self, key: Key, seen: Seen) -> None:
         """The watching thread has seen a file appear, or a filesystem vanish."""
@@ -245,8 +245,7 @@ class Sessions:
     def _begin(self, session: Session, one: Target, when_ns: int | None) -> None:
         if one.state == target.DELIVERED:
             one.state, one.started_ns = target.STARTED, when_ns
-            if one.process is not None:
-                one.process.offer = None
+            one.withdraw()
             self._note(session)
             self._plan_alarm()
 
@@ -286,6 +285,7 @@ class Sessions:
 
     def _over(self, session: Session, one: Target) -> None:
         """A target has come to its end, whichever. A file that comes later still counts: nobody can call it back."""
+        one.withdraw()
         key = (session.name, one.own_pid)
         if one.state == target.TIMED_OUT and one.delivered_ns is not None:
             self._loop.call_at(time.monotonic() + _LATE_SECONDS, lambda: self._watch.remove(key))
@@ -293,7 +293,7 @@ class Sessions:
             self._watch.remove(key)
         process = one.process
         if process is not None and process.session == session.name:
-            process.session, process.offer = "", None
+            process.session = ""
             if one.state == target.WRITTEN:
                 process.kinds |= wire.ACTIVITIES  # its last poll was during the trace; now it would take another
                 self._processes.read_anew(process)
@@ -306,8 +306,7 @@ class Sessions:
                 one.end(target.CANCELLED)
                 self._over(session, one)
             elif one.active:
-                if one.process is not None:
-                    one.process.offer = None
+                one.withdraw()
                 one.reason = "delivered before it was cancelled: libkineto cannot be called back"
                 self._note(session)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sonde.ipc.processes import Process
+from sonde.ipc.processes import Offer, Process
 
 REQUESTED = "requested"
 DELIVERED = "delivered"
@@ -48,7 +48,7 @@ FIELDS = (
 class Target:
     """Changed by the loop's thread only. Times are Unix nanoseconds; None where it has not come to that."""
 
-    __slots__ = (*FIELDS, "begun_ns", "process", "text")
+    __slots__ = (*FIELDS, "begun_ns", "offer", "process", "text")
 
     def __init__(self, process: Process, path: str, now_ns: int) -> None:
         self.process: Process | None = process  # None: it has ended, or another daemon has armed it
@@ -68,6 +68,7 @@ class Target:
         self.delivered_ns: int | None = None
         self.start_ns: int | None = None  # when it will begin; None: as early as it can, or at a step
         self.started_ns: int | None = None
+        self.offer: Offer | None = None  # as the process has it, while it does
         self.text = ""  # what it was handed
         self.begun_ns: int | None = None  # its temporary file; not told: without a start it says nothing
         self.written_ns: int | None = None
@@ -82,6 +83,12 @@ class Target:
     def came_late(self) -> bool:
         """Did PyTorch come to the request only after its start?"""
         return bool(self.start_ns) and self.begun_ns is not None and self.begun_ns > (self.start_ns or 0)
+
+    def withdraw(self) -> None:
+        """Offer the process nothing more; a request of dyno that waits until this one is over stays."""
+        if self.process is not None and self.process.offer is self.offer:
+            self.process.offer = None
+        self.offer = None
 
     def end(self, state: str, reason: str = "") -> None:
         self.state, self.reason = state, reason

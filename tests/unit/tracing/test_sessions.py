@@ -316,6 +316,20 @@ def test_a_request_for_steps_is_repeated_until_the_process_takes_it_up(place: Pl
     assert texts[2] == taken == rank.poll() == ""
 
 
+def test_a_request_of_dyno_that_waits_for_the_end_of_a_trace_is_handed_out_then(place: Place) -> None:
+    rank = place.rank()
+    session = place.start(rank, steps=3)
+    rank.poll()
+    rank.begin()
+    place.until(lambda: place.state(session) == "started")
+    place.loop.call(lambda: setattr(rank.process, "offer", lambda process: "OF=dyno"))
+    during = rank.poll(kinds=1)
+    rank.write()
+    place.until(lambda: place.state(session) == "written")
+
+    assert (during, rank.poll()) == ("", "OF=dyno")
+
+
 def test_a_request_for_steps_is_not_repeated_when_it_was_called_back_or_is_late(place: Place) -> None:
     first, second = place.rank(), place.rank()
     cancelled = place.start(first, name="s1", steps=3)
