@@ -17,7 +17,7 @@ import pytest
 from tests.authority import USAGE, openssl
 from tests.cluster import SHARED, Cluster, root_only
 
-TRAINEE = Path(__file__).with_name("trainee.py")
+TRACED = Path(__file__).with_name("traced.py")
 
 
 class Running(NamedTuple):
@@ -34,7 +34,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         cluster.start()
         cluster.certify("root", "nobody", "eve")
         cluster.start_daemons()
-        job = cluster.submit(f"exec srun {sys.executable} {TRAINEE} '' 0\n", "-N2", "--ntasks-per-node=1")
+        job = cluster.submit(f"exec srun {sys.executable} {TRACED} '' 0\n", "-N2", "--ntasks-per-node=1")
         cluster.wait_for(lambda: all(cluster.registered(name) == 1 for name in cluster.names))
         yield Running(cluster, job)
     finally:
@@ -69,7 +69,7 @@ def test_all_nodes_of_a_job_are_found_by_its_id_and_their_files_are_gathered(run
 
 def test_a_task_of_an_array_is_its_own_job(running: Running) -> None:
     cluster = running.cluster
-    array = cluster.submit(f"exec {sys.executable} {TRAINEE} '' 0\n", "--array=4", "-N1", "--nodelist=n2")
+    array = cluster.submit(f"exec {sys.executable} {TRACED} '' 0\n", "--array=4", "-N1", "--nodelist=n2")
     cluster.wait_for(lambda: cluster.registered("n2") == 2)
     told = trace(running, "--output", f"{SHARED}/array", job=f"{array}_4")
     cluster.login_run("scancel", array)
