@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("sonde.cli.status", "what the daemon collects, where it sends it, and what fails"),
     "watch": ("sonde.cli.watch", "a line per second: CPU, memory, disk, network, jobs"),
     "run": ("sonde.cli.run", "run a command so that its PyTorch processes can be traced at any time"),
+    "record": ("sonde.cli.record", "record what a job does on its nodes, around a command or beside it"),
     "processes": ("sonde.cli.processes", "the training processes that can be asked for a trace"),
     "trace": ("sonde.cli.trace", "the same steps of every rank of a running job, gathered, with a verdict each"),
     "merge": ("sonde.cli.merge", "traces of several ranks as one, on one clock, for Perfetto"),

@@ -29,7 +29,7 @@ class Told(NamedTuple):
 
 def environment(environ: Mapping[str, str], meeting: Meeting | None, poll_seconds: int, tag: str) -> Told:
     """The environment of a command; without a meeting one in which it does not look for a daemon."""
-    told = Told(_original(environ), [])
+    told = Told(original(environ), [])
     if tag:
         _name(told, tag)
     if meeting is None:
@@ -45,7 +45,7 @@ def environment(environ: Mapping[str, str], meeting: Meeting | None, poll_second
     return told
 
 
-def _original(environ: Mapping[str, str]) -> dict[str, str]:
+def original(environ: Mapping[str, str]) -> dict[str, str]:
     """As this process was given it: in the C locale the interpreter puts LC_CTYPE there for itself (PEP 538)."""
     kept = dict(environ)
     try:

@@ -30,13 +30,14 @@ from sonde.collectors.job_metrics import (
 from sonde.collectors.ledger import Group
 from sonde.collectors.proctree import Walker
 from sonde.collectors.roster import Roster
+from sonde.collectors.scope import parse_pids, scope_of
 from sonde.errors import ParseError, ReadError
 from sonde.hostfs import HostFS
 from sonde.model import Event, Gap, MetricSpec, Quality, Reading, Series
 from sonde.registry import SCHEDULERS, load
 from sonde.schedulers import hostlist
 from sonde.schedulers.discovery import Discovery, Found, denial
-from sonde.schedulers.job import JobId
+from sonde.schedulers.job import Job, JobId
 from sonde.units import Duration
 
 _WORTH_WALKING = ("cpu_user", "rss")
@@ -47,6 +48,11 @@ class JobConfig(NamedTuple):
     schedulers: tuple[str, ...] = ()  # in the order in which they are asked; empty: all
     max_jobs: int = 1000
     max_processes: int = 10000  # that are walked, of all jobs together
+    only: tuple[str, ...] = ()  # jobs, by their ids; empty: all
+    pids: tuple[str, ...] = ()  # processes that are a job, with all that descends from them
+    name: str = ""  # the id of that job; empty: the pids
+    without_pids: tuple[str, ...] = ()  # processes that are not counted
+    without_steps: tuple[str, ...] = ()  # steps of a job that are not counted, where it has no cgroup
 
 
 class Tracked:
@@ -141,7 +147,10 @@ class JobCollector:
         names = config.schedulers or tuple(SCHEDULERS)
         self._host = host
         self._config = config
-        self._discovery = Discovery(host, [load(SCHEDULERS, name, "collectors.job.schedulers")() for name in names])
+        schedulers = [load(SCHEDULERS, name, "collectors.job.schedulers")() for name in names]
+        roots = parse_pids(config.pids, "collectors.job.pids")
+        whole = Job(JobId("local", config.name or "+".join(config.pids)))
+        self._discovery = Discovery(host, schedulers, scope_of(config, dict.fromkeys(roots, whole), "job"))
         self._walker = Walker(host, max_processes=config.max_processes)
         self._jobs: dict[JobId, Tracked] = {}
         self._roster = Roster(KEYS)

@@ -17,7 +17,8 @@ from sonde.collectors.ledger import Group, Member
 from sonde.collectors.offspring import Offspring
 from sonde.collectors.procfs import parse_rollup
 from sonde.collectors.proctree import Walker
-from sonde.errors import ConfigError, ParseError, Unavailable
+from sonde.collectors.scope import parse_pids, scope_of
+from sonde.errors import ParseError, Unavailable
 from sonde.hostfs import HostFS
 from sonde.model import EMPTY_LAYOUT, Event, Gap, Kind, Layout, MetricSpec, Quality, Reading, Series, Unit
 from sonde.registry import SCHEDULERS, load
@@ -114,6 +115,9 @@ class ProcessConfig(NamedTuple):
     scan: Duration = Duration(10)  # how long a new process may go unnoticed; its CPU time is not lost if waited for
     max_processes: int = 4096
     schedulers: tuple[str, ...] = ()  # in the order in which they are asked; empty: all
+    only: tuple[str, ...] = ()  # jobs, by their ids; empty: all
+    without_pids: tuple[str, ...] = ()  # processes of a job that are not counted
+    without_steps: tuple[str, ...] = ()  # steps of a job that are not counted
 
 
 class ProcessCollector:
@@ -134,9 +138,10 @@ class ProcessCollector:
         self._offspring = Offspring(host, self._walker)
         names = config.schedulers or tuple(SCHEDULERS)
         schedulers = [load(SCHEDULERS, name, "collectors.process.schedulers")() for name in names]
-        self._discovery = Discovery(host, schedulers) if config.jobs else None
+        self._discovery = Discovery(host, schedulers, scope_of(config, {}, "process")) if config.jobs else None
         self._groups: dict[tuple[str, str, str], Group] = {}
         self._absent: list[str] = []
+        parse_pids(config.pids, "collectors.process.pids")
         for pid in config.pids:
             self._add_root(pid)
         self._layout = EMPTY_LAYOUT
@@ -147,8 +152,6 @@ class ProcessCollector:
         self._scan_due_ns = 0
 
     def _add_root(self, pid: str) -> None:
-        if not pid.isascii() or not pid.isdigit() or not 0 < int(pid) < 1 << 31:
-            raise ConfigError(f"collectors.process.pids: {pid!r} is not a process id")
         group = Group()
         if self._offspring.add(int(pid), group):
             self._groups[pid, "", ""] = group

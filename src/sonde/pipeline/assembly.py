@@ -203,17 +203,23 @@ class Assembly:
         for sampler in self.samplers:
             sampler.start()
 
-    def stop(self, deadline: float, keep: Collection[Outlet] = ()) -> bool:
+    def stop(self, deadline: float, keep: Collection[Outlet] = (), *, last_look: bool = False) -> bool:
         """End sampling, flush the sinks, all within `deadline` seconds. False when something hung.
 
-        The outlets to `keep` go on: another pipeline has them.
+        The outlets to `keep` go on: another pipeline has them. With a last look, what cannot block is read once more.
         """
         until = time.monotonic() + deadline
         self._stopping = True
         # All are asked before any is waited for, so that one that hangs takes its own time only.
         for sampler in self.samplers:
             sampler.ask_to_stop()
-        clean = [sampler.stop(max(0.0, min(until - time.monotonic(), deadline / 3))) for sampler in self.samplers]
+        clean = [
+            sampler.stop(
+                max(0.0, min(until - time.monotonic(), deadline / 3)),
+                last_look=last_look and not any(runner.collector.blocks for runner in sampler.runners),
+            )
+            for sampler in self.samplers
+        ]
         ending = [outlet for outlet in self.outlets if outlet not in keep]
         for outlet in ending:
             outlet.ask_to_stop()

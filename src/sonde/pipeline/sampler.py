@@ -69,11 +69,18 @@ class Sampler:
         log.info("collector %s gets a thread of its own: from now on it reads what can hang", runner.name)
         release(runner)
 
-    def stop(self, timeout: float) -> bool:
-        """End the thread; False when it hangs in a collector. A hung thread is left alone."""
+    def stop(self, timeout: float, *, last_look: bool = False) -> bool:
+        """End the thread; False when it hangs in a collector. A hung thread is left alone.
+
+        With a last look everything is read once more, here: what has happened since the last tick.
+        """
         if not self._worker.stop(timeout):
             log.warning("sampling thread %s hangs and is left behind", self.name)
             return False
+        if last_look:
+            frames = [frame for runner in self.runners if (frame := runner.tick()) is not None]
+            if frames:
+                self._deliver(frames)
         for runner in self.runners:
             runner.close()
         return True

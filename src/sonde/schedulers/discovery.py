@@ -4,17 +4,20 @@ A scan looks only at processes that are new since the last one, forks nothing an
 schedulers ask for. What one process tells of its job is the rule of membership.py. An environment that may not be read
 is counted as denied. Where the batch system goes by sessions, a process that says nothing of a job belongs to the one
 that has its session.
+
+A `Scope` narrows a scan down to some jobs, and makes a job out of given processes and all that descends from them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sonde.errors import ParseError
 from sonde.hostfs import HostFS
-from sonde.procstat import parse_stat
+from sonde.procstat import parse_kinship, parse_stat
 from sonde.schedulers import cgroupfs, hostlist
 from sonde.schedulers.job import NO_RANK, Job, JobId, Rank, Scheduler
 from sonde.schedulers.membership import Membership, Sight
@@ -22,6 +25,7 @@ from sonde.schedulers.pids import PidTable
 
 _AT_ONCE = 500  # new processes looked at in one scan: at 40 µs each this keeps the other collectors punctual
 _NOBODY = JobId("", "")
+Known = tuple[JobId, int]  # the job a process was of, and when it started
 # The batch system's own helpers sit in a job's cgroup under a system account: oarexec as oar, slurmstepd as root.
 # Accounts of people begin here (login.defs(5), UID_MIN).
 _FIRST_USER = 1000
@@ -33,6 +37,23 @@ class Process(NamedTuple):
     step: str = ""
     task: str = ""
     rank: Rank = NO_RANK
+
+
+class Scope(NamedTuple):
+    """What is looked for. Empty: every job there is."""
+
+    jobs: frozenset[str] = frozenset()  # only these, by their ids
+    roots: Mapping[int, Job] = MappingProxyType({})  # processes that are of a job, with all below them
+    without_pids: frozenset[int] = frozenset()  # that are of no job, whatever they say
+    without_steps: frozenset[str] = frozenset()  # of a job, that do not count as its work
+
+    def wants(self, job: Job) -> bool:
+        if self.jobs and job.id.text not in self.jobs and job.key.text not in self.jobs:
+            return False
+        return not job.step or job.step not in self.without_steps
+
+
+EVERYTHING = Scope()
 
 
 class Found:
@@ -83,8 +104,11 @@ def denial(count: int) -> str:
 class Discovery:
     """Holds the jobs of this host. `scan` brings it up to date; call it when due or when `disturbed`."""
 
-    def __init__(self, host: HostFS, schedulers: Sequence[Scheduler]) -> None:
+    def __init__(self, host: HostFS, schedulers: Sequence[Scheduler], scope: Scope = EVERYTHING) -> None:
         self._host = host
+        self._scope = scope
+        self._rooted = {job.key: job for job in scope.roots.values()}
+        self._root_starts: dict[int, int] = {}  # the id of a root that has ended may be given out again
         self._membership = Membership(host, schedulers, adopted=self._adopt)
         self.mounts = cgroupfs.mounts(host)
         patterns = [pattern for scheduler in schedulers for pattern in scheduler.cgroup_parents]
@@ -92,7 +116,7 @@ class Discovery:
         self._pids = PidTable(host)
         self._second_look: set[int] = set()
         self._denied: set[int] = set()
-        self._unfinished = False
+        self.unfinished = False  # the last scan has left processes for the next
         self._changed = False
         self._node_files = {scheduler.name: scheduler.node_files for scheduler in schedulers}
         self._sessions: dict[int, JobId] = {}
@@ -106,7 +130,7 @@ class Discovery:
 
     def disturbed(self) -> bool:
         """Cheap enough for every tick: a job directory came or went, or the last scan left processes for the next."""
-        return self._unfinished or self._watch.disturbed()
+        return self.unfinished or self._watch.disturbed()
 
     def scan(self) -> bool:
         """Look at the new processes; True when a job has got or lost one, or a denied one came or went."""
@@ -115,8 +139,8 @@ class Discovery:
         new, gone = self._pids.changes()
         for pid in gone:
             self._forget(pid)
-        self._unfinished = len(new) > _AT_ONCE
-        if self._unfinished:
+        self.unfinished = len(new) > _AT_ONCE
+        if self.unfinished:
             self._pids.again(new[_AT_ONCE:])
         repeated = [pid for pid in new[:_AT_ONCE] if not self._look(pid)]
         # A process caught between fork and exec, or before its launcher moved it, shows its parent's cgroup and
@@ -138,20 +162,23 @@ class Discovery:
         for pid in found.processes if found is not None else ():
             self._owners.pop(pid, None)
 
-    def _forget(self, pid: int) -> None:
-        found = self.jobs.get(self._owners.pop(pid, _NOBODY))
+    def _forget(self, pid: int) -> Known | None:
+        key = self._owners.pop(pid, _NOBODY)
+        found = self.jobs.get(key)
+        known = None
         if found is not None:
-            del found.processes[pid]
+            known = key, found.processes.pop(pid).start
             self._changed = True
         if pid in self._denied:
             self._denied.remove(pid)
             self._changed = True
+        return known
 
     def _look(self, pid: int) -> bool:
         """File a new process under its job; False when it has none."""
-        self._forget(pid)  # a reused id, when there is anything to forget
+        before = self._forget(pid)  # of a reused id, or of one that is presented once more
         try:
-            return self._file(pid)
+            return self._file(pid, before)
         except (FileNotFoundError, ProcessLookupError):
             return True  # gone again: nothing to look at twice
         except PermissionError:
@@ -159,18 +186,32 @@ class Discovery:
         except ParseError:
             return False
 
-    def _file(self, pid: int) -> bool:
+    def _file(self, pid: int, before: Known | None) -> bool:
+        if pid in self._scope.without_pids:
+            return True
         sight = self._membership.look(pid)
-        job = sight.job
-        if sight.hidden and not sight.inside:
+        job = (self._job_of_root(pid, before) if self._rooted else None) or sight.job
+        if sight.hidden and not sight.inside and job is None:
             self._denied.add(pid)
             self._changed = True
         if job is None and self._sessions:
             job = self._job_of_session(pid)
         if job is None:
             return False
-        self._add(pid, job, sight)
+        if self._scope.wants(job):
+            self._add(pid, job, sight)
         return True
+
+    def _job_of_root(self, pid: int, before: Known | None) -> Job | None:
+        """The job of a given process or of its parent. What a launcher in the tree calls its own does not matter."""
+        text = self._host.read(f"proc/{pid}/stat")
+        start = parse_stat(text)[1]
+        if before is not None and before[0] in self._rooted and before[1] == start:
+            return self._rooted[before[0]]  # its parent may have ended since
+        job = self._scope.roots.get(pid)
+        if job is not None:
+            return job if self._root_starts.setdefault(pid, start) == start else None
+        return self._rooted.get(self._owners.get(parse_kinship(text).parent, _NOBODY))
 
     def _adopt(self, part: JobId, whole: Job) -> None:
         """Those already found in a part belong to the whole as well."""
@@ -190,7 +231,7 @@ class Discovery:
             found.job = found.job.completed(job)
         if not found.uid_told:
             self._note_uid(found, job.uid, pid)
-        if job.id.scheduler in self._membership.by_session:
+        if job.id.scheduler in self._membership.by_session or job.key in self._rooted:
             self._note_session(session, pid, job.key)
         found.processes[pid] = process
         self._owners[pid] = job.key

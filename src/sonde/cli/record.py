@@ -1,0 +1,272 @@
+"""Record what a job does on this node, to the last second: for sonde report, sonde export and sonde compare.
+
+  sonde record -- python train.py                   around a command: same exit code, signals and terminal
+  sonde record --pid 4711                           a process that runs already, with all below it
+  srun -n $SLURM_JOB_NUM_NODES --ntasks-per-node 1 sonde record &      beside a job, on each of its nodes
+  mpirun --map-by node -np 2 sonde record &         likewise, with PBS or OAR
+
+Beside a job it finds the job's processes by itself and ends with them, at SIGTERM, or when the script says
+`echo FINISHED > .ipc-$SLURM_JOB_ID`. Each node writes its own part of the directory.
+
+  sonde record gather DIR [--hosts n[1-4]]          fetch the parts of nodes that share no filesystem
+  sonde record resume DIR                           go on with what was interrupted, if the job still runs
+  sonde record recover DIR                          finish what was interrupted
+
+Exit code around a command: the command's. Beside a job: 0, or 1 when a part is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sonde.cli.arguments import duration
+from sonde.errors import SondeError, Unavailable, UsageError
+from sonde.units import Duration
+
+if TYPE_CHECKING:
+    from sonde.jobs.course import Ending
+    from sonde.jobs.follow import Followed
+    from sonde.jobs.recorder import Plan, Recorder
+    from sonde.jobs.recording import About
+    from sonde.jobs.signals import Command, Signals
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [OPTIONS] [-- COMMAND ...]"
+    parser.add_argument("-o", "--output", metavar="DIR", help="where to (default: ./sonde-JOB, or ./sonde-TIME)")
+    parser.add_argument(
+        "-i", "--period", type=duration, default=Duration(1), metavar="1s", help="time between two readings, from 10ms"
+    )
+    parser.add_argument(
+        "--pid", type=_pid, action="append", default=[], metavar="N", help="follow this process; may be repeated"
+    )
+    parser.add_argument("--job", metavar="ID", default="", help="follow this job (default: the one this is part of)")
+    parser.add_argument("--collectors", metavar="A,B", help="only these; with a + before the first, these as well")
+    parser.add_argument(
+        "--label", type=_label, action="append", default=[], metavar="K=V", help="kept with the recording"
+    )
+    parser.add_argument(
+        "--wait", type=duration, default=Duration(60), metavar="60s", help="for the job's first process"
+    )
+    parser.add_argument(
+        "--linger", type=duration, default=Duration(5), metavar="5s", help="go on this long without any process of it"
+    )
+    parser.add_argument("--stop-file", metavar="FILE", help="end when this says anything but INPROGRESS")
+    parser.add_argument("--json", action="store_true", help="say how it went as an object, on standard error")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say what is recorded, on standard error")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="what to run")
+
+
+def run(args: argparse.Namespace) -> int:
+    words = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if words and (args.pid or args.job):
+        raise UsageError("a command, --pid and --job are three ways to say what is recorded: give one")
+    if args.pid and args.job:
+        raise UsageError("--pid and --job are two ways to say what is recorded: give one")
+    if args.verbose:
+        import logging
+
+        logging.basicConfig(format="sonde: record: %(message)s", level=logging.INFO)
+    from sonde.jobs.signals import Signals
+
+    with Signals() as signals:
+        if not words:
+            return _beside(args, signals)
+        code = _around(args, words, signals)
+    if code < 0:
+        from sonde.jobs.signals import die_by
+
+        sys.stdout.flush()
+        die_by(-code)
+    return code
+
+
+def _around(args: argparse.Namespace, words: Sequence[str], signals: Signals) -> int:
+    """The exit code of the command, negative when a signal has ended it."""
+    from sonde.cli.run import found
+    from sonde.cli.run_environment import original
+    from sonde.jobs.course import around, outlast
+    from sonde.jobs.follow import batch_job
+    from sonde.jobs.signals import Command
+
+    program = found(words[0])
+    environ = original(os.environ)
+    name = f"{os.path.basename(words[0])}-{os.getpid()}"
+    if batch_job() is None:
+        name = environ.setdefault("SONDE_JOB_ID", name)
+    args.begun_ns = time.time_ns()
+    command = Command(program, words, environ, signals)
+    recorder = _begun(args, command, name, words)
+    if recorder is not None:
+        ending = around(command, signals, _stop(args, recorder))
+        _finished(args, recorder, ending)
+    code = outlast(command, signals)
+    command.reap()
+    return code
+
+
+def _begun(args: argparse.Namespace, command: Command, name: str, words: Sequence[str]) -> Recorder | None:
+    """The recorder of a command. When there cannot be one, the command runs all the same."""
+    from sonde.hostfs import HostFS
+    from sonde.jobs.follow import Followed, find
+    from sonde.schedulers.job import Job, JobId
+
+    try:
+        if command.ended() is not None:
+            followed = Followed(Job(JobId("local", name)), (command.pid,))
+        else:
+            followed = find(HostFS(), os.environ, command=command.pid, name=name)
+        return _start(args, followed, command=tuple(words))
+    except SondeError as error:
+        print(f"sonde: record: {error}", file=sys.stderr)
+        print("  the command runs without being recorded", file=sys.stderr)
+        return None
+
+
+def _beside(args: argparse.Namespace, signals: Signals) -> int:
+    from sonde.hostfs import HostFS
+    from sonde.jobs.course import beside
+    from sonde.jobs.follow import Presence, find
+
+    host = HostFS()
+    name = "+".join(f"pid-{pid}" for pid in args.pid)
+    followed = find(host, os.environ, job_id=args.job, pids=args.pid, name=name)
+    recorder = _start(args, followed)
+    presence = Presence(host, followed, os.environ)
+    try:
+        stop = _stop(args, recorder)
+        by = "pid" if args.pid else "job"
+        linger = 0.0 if args.pid else float(args.linger)
+        ending = beside(presence, signals, stop, by=by, wait=float(args.wait), linger=linger)
+    finally:
+        presence.close()
+    _finished(args, recorder, ending)
+    if not ending.seen:
+        raise Unavailable(
+            f"no process of job {followed.job.id.text} was seen here", hint="--wait says for how long to look for one"
+        )
+    return 0
+
+
+def _plan(args: argparse.Namespace, followed: Followed) -> Plan:
+    from sonde.jobs.recorder import DEFAULT, Plan
+    from sonde.registry import COLLECTORS
+
+    named = args.collectors or ""
+    names = tuple(filter(None, named.removeprefix("+").split(",")))
+    if named.startswith("+"):
+        names = tuple(dict.fromkeys((*(name for name in DEFAULT if name in COLLECTORS), *names)))
+    return Plan(followed, args.period, names, dict(args.label))
+
+
+def _start(args: argparse.Namespace, followed: Followed, command: tuple[str, ...] = ()) -> Recorder:
+    from sonde.jobs.follow import about_job, node_name
+    from sonde.jobs.recorder import Recorder
+    from sonde.jobs.recording import About
+    from sonde.version import VERSION
+
+    plan = _plan(args, followed)
+    host = node_name(os.environ)
+    about = About(
+        host=host,
+        begun_ns=getattr(args, "begun_ns", 0) or time.time_ns(),
+        period_ns=plan.period.ns,
+        command=command,
+        pids=followed.pids,
+        job=about_job(followed.job),
+        rank=followed.rank,
+        uid=os.getuid(),
+        boot_id=_boot_id(),
+        labels=plan.labels,
+        version=VERSION,
+    )
+    recorder = Recorder(_directory(args, followed, host), plan, about)
+    recorder.start(lambda: _details(followed, host))
+    if args.verbose:
+        print(f"sonde: record: {followed.job.id.text} into {recorder.directory}", file=sys.stderr)
+    return recorder
+
+
+def _details(followed: Followed, host: str) -> Mapping[str, Any]:
+    """What takes longer to find out: the hosts of the job, what it has asked for."""
+    from sonde.jobs.asked import asked
+    from sonde.jobs.follow import about_job, with_nodes
+
+    job = with_nodes(followed.job, os.environ)
+    return {"job": about_job(job), "asked": asked(job.id.scheduler, os.environ, host) or None}
+
+
+def _directory(args: argparse.Namespace, followed: Followed, host: str) -> str:
+    """The directory of this node. A default one is numbered when it has been used; a given one is not used twice."""
+    from sonde.jobs.recorder import is_recorded
+
+    if args.output:
+        directory = os.path.join(args.output, host)
+        if is_recorded(directory):
+            raise UsageError(
+                f"{directory} holds a recording", hint="give another --output, or go on with: sonde record resume"
+            )
+        return directory
+    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    stem = f"sonde-{moment if followed.is_local else followed.job.id.text}"
+    names = [stem, *(f"{stem}-{number}" for number in range(2, 1000))]
+    return next(path for name in names if not is_recorded(path := os.path.join(name, host)))
+
+
+def _stop(args: argparse.Namespace, recorder: Recorder) -> Any:
+    from sonde.jobs.stopfile import StopFile, places
+
+    job = recorder.about.job or {}
+    ids = [str(job.get("id", "")), str(job.get("raw_id", ""))] if job.get("scheduler") != "local" else []
+    named = [args.stop_file] if args.stop_file else []
+    return StopFile([*named, *places(os.path.dirname(recorder.directory), ids)])
+
+
+def _finished(args: argparse.Namespace, recorder: Recorder, ending: Ending) -> None:
+    try:
+        about = recorder.finish(ending.by, exit_code=ending.exit_code, ended_ns=ending.time_ns)
+        _tell(args, recorder, about)
+    except SondeError as error:
+        print(f"sonde: record: {error}", file=sys.stderr)
+        if error.hint:
+            print(f"  {error.hint}", file=sys.stderr)
+    finally:
+        recorder.close()
+
+
+def _tell(args: argparse.Namespace, recorder: Recorder, about: About) -> None:
+    import json
+
+    seconds = ((about.ended_ns or about.begun_ns) - about.begun_ns) / 1e9
+    if args.json:
+        said = {"directory": recorder.directory, "seconds": seconds, "ended_by": about.ended_by}
+        print(json.dumps({**said, "exit_code": about.exit_code, "notes": about.notes}), file=sys.stderr)
+    elif args.verbose or sys.stderr.isatty():
+        where = os.path.dirname(recorder.directory) or "."
+        print(f"sonde: record: {seconds:.1f} s recorded; see them with: sonde report {where}", file=sys.stderr)
+
+
+def _boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _pid(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 31):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a process id")
+    return int(text)
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
