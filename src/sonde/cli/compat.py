@@ -19,6 +19,7 @@ from sonde.errors import SondeError, Unavailable
 # name on the PATH: (module with a `main() -> int`, what it stands in for). A dialect adds its line here.
 LAUNCHERS: dict[str, tuple[str, str]] = {
     "dynolog": ("sonde.cli.launchers.dynolog", "dynolog: its flags, its metrics, its log lines"),
+    "perfmon": ("sonde.cli.launchers.perfmon", "ska-sdp-perfmon: its options, its files"),
     "dyno": ("sonde.cli.launchers.dyno", "dyno: dynolog's command for traces, its flags and its printed lines"),
 }
 

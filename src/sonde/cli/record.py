@@ -26,14 +26,15 @@ from typing import TYPE_CHECKING, Any
 
 from sonde.cli.arguments import duration
 from sonde.errors import SondeError, Unavailable, UsageError
+from sonde.jobs.recording import About
 from sonde.units import Duration
 
 if TYPE_CHECKING:
     from sonde.jobs.course import Ending
     from sonde.jobs.follow import Followed
-    from sonde.jobs.recorder import Plan, Recorder
-    from sonde.jobs.recording import About
+    from sonde.jobs.recorder import Plan, Recorder, Source
     from sonde.jobs.signals import Command, Signals
+    from sonde.jobs.stopfile import StopFile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,12 +58,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--linger", type=duration, default=Duration(5), metavar="5s", help="go on this long without any process of it"
     )
     parser.add_argument("--stop-file", metavar="FILE", help="end when this says anything but INPROGRESS")
+    parser.add_argument("--from-daemon", action="store_true", help="read nothing: take it from the daemon's archive")
+    parser.add_argument("--report", action="store_true", help="then report on it: the text here, a page in DIR")
+    parser.add_argument(
+        "--export", nargs="+", default=[], metavar="FORMAT", help="then export it, as sonde export --to FORMAT does"
+    )
+    parser.add_argument("--no-gather", action="store_true", help="leave the parts of other nodes where they are")
+    parser.add_argument("--hosts", metavar="LIST", help="the nodes of it (default: the job's): n[1-4],x or @FILE")
     parser.add_argument("--json", action="store_true", help="say how it went as an object, on standard error")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what is recorded, on standard error")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="what to run")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.command[:1] and args.command[0] in ("gather", "resume", "recover"):
+        from sonde.cli.record_verbs import run as run_verb
+
+        return run_verb(args.command[0], args.command[1:])
     words = args.command[1:] if args.command[:1] == ["--"] else args.command
     if words and (args.pid or args.job):
         raise UsageError("a command, --pid and --job are three ways to say what is recorded: give one")
@@ -99,30 +111,34 @@ def _around(args: argparse.Namespace, words: Sequence[str], signals: Signals) ->
     name = f"{os.path.basename(words[0])}-{os.getpid()}"
     if batch_job() is None:
         name = environ.setdefault("SONDE_JOB_ID", name)
-    args.begun_ns = time.time_ns()
+        _refuse_used(args)  # in a job of many tasks the first of a node records, and the others just run
+    begun_ns = time.time_ns()
     command = Command(program, words, environ, signals)
-    recorder = _begun(args, command, name, words)
-    if recorder is not None:
-        ending = around(command, signals, _stop(args, recorder))
-        _finished(args, recorder, ending)
-    code = outlast(command, signals)
+    recorder = _begun(args, command, name, About(host="", begun_ns=begun_ns, period_ns=0, command=tuple(words)))
+    if recorder is None:
+        return _over(command, outlast(command, signals))
+    ending = around(command, signals, _stop(args, recorder))
+    about = _finished(args, recorder, ending)
+    code = _over(command, outlast(command, signals))
+    if about is not None:
+        _follow_up(args, recorder, about)
+    return code
+
+
+def _over(command: Command, code: int) -> int:
     command.reap()
     return code
 
 
-def _begun(args: argparse.Namespace, command: Command, name: str, words: Sequence[str]) -> Recorder | None:
+def _begun(args: argparse.Namespace, command: Command, name: str, about: About) -> Recorder | None:
     """The recorder of a command. When there cannot be one, the command runs all the same."""
     from sonde.hostfs import HostFS
-    from sonde.jobs.follow import Followed, find
-    from sonde.schedulers.job import Job, JobId
+    from sonde.jobs.follow import find
 
     try:
-        if command.ended() is not None:
-            followed = Followed(Job(JobId("local", name)), (command.pid,))
-        else:
-            followed = find(HostFS(), os.environ, command=command.pid, name=name)
-        return _start(args, followed, command=tuple(words))
-    except SondeError as error:
+        followed = find(HostFS(), os.environ, command=command.pid, name=name)
+        return start(args, followed, about)
+    except (SondeError, OSError) as error:
         print(f"sonde: record: {error}", file=sys.stderr)
         print("  the command runs without being recorded", file=sys.stderr)
         return None
@@ -130,53 +146,85 @@ def _begun(args: argparse.Namespace, command: Command, name: str, words: Sequenc
 
 def _beside(args: argparse.Namespace, signals: Signals) -> int:
     from sonde.hostfs import HostFS
-    from sonde.jobs.course import beside
-    from sonde.jobs.follow import Presence, find
+    from sonde.jobs.follow import find
 
-    host = HostFS()
     name = "+".join(f"pid-{pid}" for pid in args.pid)
-    followed = find(host, os.environ, job_id=args.job, pids=args.pid, name=name)
-    recorder = _start(args, followed)
-    presence = Presence(host, followed, os.environ)
+    followed = find(HostFS(), os.environ, job_id=args.job, pids=args.pid, name=name)
+    recorder = start(args, followed, About(host="", begun_ns=time.time_ns(), period_ns=0))
+    about = until_ended(args, recorder, followed, signals)
+    return 1 if about is None else _follow_up(args, recorder, about)
+
+
+def until_ended(args: argparse.Namespace, recorder: Recorder, followed: Followed, signals: Signals) -> About | None:
+    """Record until the job or the processes have ended; None when values were lost, which was said."""
+    from sonde.hostfs import HostFS
+    from sonde.jobs.course import beside
+    from sonde.jobs.follow import Presence
+
+    presence = Presence(HostFS(), followed, os.environ)
     try:
-        stop = _stop(args, recorder)
-        by = "pid" if args.pid else "job"
-        linger = 0.0 if args.pid else float(args.linger)
-        ending = beside(presence, signals, stop, by=by, wait=float(args.wait), linger=linger)
+        by, linger = ("pid", 0.0) if followed.pids else ("job", float(args.linger))
+        ending = beside(presence, signals, _stop(args, recorder), by=by, wait=float(args.wait), linger=linger)
     finally:
         presence.close()
-    _finished(args, recorder, ending)
-    if not ending.seen:
+    about = _finished(args, recorder, ending)
+    if not ending.seen and ending.by in ("job", "pid"):
         raise Unavailable(
             f"no process of job {followed.job.id.text} was seen here", hint="--wait says for how long to look for one"
         )
-    return 0
+    return about
+
+
+def resume(args: argparse.Namespace) -> int:
+    """Go on with a recording of this node."""
+    from sonde.hostfs import HostFS
+    from sonde.jobs.follow import Presence, node_name
+    from sonde.jobs.interrupted import followed_again, own_part, resumed_about
+    from sonde.jobs.recorder import Pipeline, Recorder
+    from sonde.jobs.signals import Signals
+
+    node = own_part(args.directory, node_name(os.environ))
+    followed = followed_again(HostFS(), node.about, _boot_id())
+    presence = Presence(HostFS(), followed, os.environ)
+    try:
+        if not presence.works():
+            raise Unavailable(
+                "what it was about has ended", hint=f"finish it with: sonde record recover {args.directory}"
+            )
+    finally:
+        presence.close()
+    args.period, args.label, args.wait = Duration(node.about.period_ns / 1e9), list(node.about.labels.items()), 0.0
+    with Signals() as signals:
+        recorder = Recorder(node.directory, resumed_about(node))
+        recorder.start(Pipeline(_plan(args, followed), node.host, recorder.sink()))
+        about = until_ended(args, recorder, followed, signals)
+    return 1 if about is None else 0
 
 
 def _plan(args: argparse.Namespace, followed: Followed) -> Plan:
-    from sonde.jobs.recorder import DEFAULT, Plan
+    from sonde.jobs.recorder import DEFAULT, Plan, check_plan
     from sonde.registry import COLLECTORS
 
     named = args.collectors or ""
     names = tuple(filter(None, named.removeprefix("+").split(",")))
     if named.startswith("+"):
         names = tuple(dict.fromkeys((*(name for name in DEFAULT if name in COLLECTORS), *names)))
-    return Plan(followed, args.period, names, dict(args.label))
+    plan = Plan(followed, args.period, names, dict(args.label))
+    check_plan(plan)
+    return plan
 
 
-def _start(args: argparse.Namespace, followed: Followed, command: tuple[str, ...] = ()) -> Recorder:
+def start(args: argparse.Namespace, followed: Followed, begun: About) -> Recorder:
+    """Begin a recording of this node, of which `begun` tells the beginning and the command."""
     from sonde.jobs.follow import about_job, node_name
     from sonde.jobs.recorder import Recorder
-    from sonde.jobs.recording import About
     from sonde.version import VERSION
 
     plan = _plan(args, followed)
     host = node_name(os.environ)
-    about = About(
+    about = begun._replace(
         host=host,
-        begun_ns=getattr(args, "begun_ns", 0) or time.time_ns(),
         period_ns=plan.period.ns,
-        command=command,
         pids=followed.pids,
         job=about_job(followed.job),
         rank=followed.rank,
@@ -185,20 +233,48 @@ def _start(args: argparse.Namespace, followed: Followed, command: tuple[str, ...
         labels=plan.labels,
         version=VERSION,
     )
-    recorder = Recorder(_directory(args, followed, host), plan, about)
-    recorder.start(lambda: _details(followed, host))
+    recorder = Recorder(_directory(args, followed, host), about)
+    try:
+        recorder.start(_source(args, plan, recorder), lambda: _details(args, followed, host))
+    except BaseException:
+        recorder.close()
+        raise
     if args.verbose:
         print(f"sonde: record: {followed.job.id.text} into {recorder.directory}", file=sys.stderr)
     return recorder
 
 
-def _details(followed: Followed, host: str) -> Mapping[str, Any]:
+def _source(args: argparse.Namespace, plan: Plan, recorder: Recorder) -> Source:
+    from sonde.jobs.recorder import Pipeline
+
+    if not args.from_daemon:
+        return Pipeline(plan, recorder.about.host, recorder.sink())
+    from sonde.cli.connection import address_of
+    from sonde.jobs.excerpt import Excerpt
+    from sonde.rpc import client
+
+    archive = client.call(address_of(argparse.Namespace(host=None)), "daemon.status").get("archive")
+    if not archive:
+        raise Unavailable("the daemon of this node keeps no archive", hint="leave out --from-daemon")
+    job = plan.followed.job
+    return Excerpt(archive, recorder.sink(), (job.id.text, job.key.text))
+
+
+def _details(args: argparse.Namespace, followed: Followed, host: str) -> Mapping[str, Any]:
     """What takes longer to find out: the hosts of the job, what it has asked for."""
     from sonde.jobs.asked import asked
     from sonde.jobs.follow import about_job, with_nodes
 
     job = with_nodes(followed.job, os.environ)
-    return {"job": about_job(job), "asked": asked(job.id.scheduler, os.environ, host) or None}
+    if args.hosts:
+        from sonde.schedulers.hosts import hosts_of
+
+        job = job._replace(nodes=hosts_of(args.hosts))
+    requested = asked(job.id.scheduler, os.environ, host)
+    return {
+        "job": about_job(job._replace(walltime_seconds=job.walltime_seconds or requested.get("seconds"))),
+        "asked": requested or None,
+    }
 
 
 def _directory(args: argparse.Namespace, followed: Followed, host: str) -> str:
@@ -206,49 +282,65 @@ def _directory(args: argparse.Namespace, followed: Followed, host: str) -> str:
     from sonde.jobs.recorder import is_recorded
 
     if args.output:
-        directory = os.path.join(args.output, host)
-        if is_recorded(directory):
-            raise UsageError(
-                f"{directory} holds a recording", hint="give another --output, or go on with: sonde record resume"
-            )
-        return directory
+        _refuse_used(args)
+        return os.path.join(args.output, host)
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     stem = f"sonde-{moment if followed.is_local else followed.job.id.text}"
     names = [stem, *(f"{stem}-{number}" for number in range(2, 1000))]
     return next(path for name in names if not is_recorded(path := os.path.join(name, host)))
 
 
-def _stop(args: argparse.Namespace, recorder: Recorder) -> Any:
+def _refuse_used(args: argparse.Namespace) -> None:
+    from sonde.jobs.follow import node_name
+    from sonde.jobs.recorder import is_recorded
+
+    directory = os.path.join(args.output or "", node_name(os.environ))
+    if args.output and is_recorded(directory):
+        raise UsageError(
+            f"{directory} holds a recording", hint="give another --output, or go on with: sonde record resume"
+        )
+
+
+def _stop(args: argparse.Namespace, recorder: Recorder) -> StopFile | None:
     from sonde.jobs.stopfile import StopFile, places
 
     job = recorder.about.job or {}
     ids = [str(job.get("id", "")), str(job.get("raw_id", ""))] if job.get("scheduler") != "local" else []
     named = [args.stop_file] if args.stop_file else []
-    return StopFile([*named, *places(os.path.dirname(recorder.directory), ids)])
+    paths = [*named, *places(os.path.dirname(recorder.directory), ids)]
+    return StopFile(paths) if paths else None
 
 
-def _finished(args: argparse.Namespace, recorder: Recorder, ending: Ending) -> None:
+def _finished(args: argparse.Namespace, recorder: Recorder, ending: Ending) -> About | None:
+    """What recording.json says at the end; None when values were lost, which is said."""
     try:
-        about = recorder.finish(ending.by, exit_code=ending.exit_code, ended_ns=ending.time_ns)
-        _tell(args, recorder, about)
-    except SondeError as error:
+        return recorder.finish(ending.by, exit_code=ending.exit_code, ended_ns=ending.time_ns)
+    except (SondeError, OSError) as error:
         print(f"sonde: record: {error}", file=sys.stderr)
-        if error.hint:
-            print(f"  {error.hint}", file=sys.stderr)
+        print("  what has reached the archive is good: sonde record recover finishes it", file=sys.stderr)
+        return None
     finally:
         recorder.close()
 
 
-def _tell(args: argparse.Namespace, recorder: Recorder, about: About) -> None:
+def _follow_up(args: argparse.Namespace, recorder: Recorder, about: About) -> int:
+    """Tell how it went, then gather, report and export."""
+    from sonde.cli.record_after import finish
+
+    path = os.path.dirname(recorder.directory) or "."
+    _tell(args, path, about)
+    return finish(args, path, about)
+
+
+def _tell(args: argparse.Namespace, path: str, about: About) -> None:
     import json
 
     seconds = ((about.ended_ns or about.begun_ns) - about.begun_ns) / 1e9
     if args.json:
-        said = {"directory": recorder.directory, "seconds": seconds, "ended_by": about.ended_by}
+        said = {"directory": path, "host": about.host, "seconds": seconds, "ended_by": about.ended_by}
         print(json.dumps({**said, "exit_code": about.exit_code, "notes": about.notes}), file=sys.stderr)
     elif args.verbose or sys.stderr.isatty():
-        where = os.path.dirname(recorder.directory) or "."
-        print(f"sonde: record: {seconds:.1f} s recorded; see them with: sonde report {where}", file=sys.stderr)
+        print(f"sonde: record: {seconds:.1f} s recorded; see them with: sonde report {path}", file=sys.stderr)
 
 
 def _boot_id() -> str:

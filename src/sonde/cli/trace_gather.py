@@ -10,15 +10,13 @@ import re
 import ssl
 import threading
 import time
-import zlib
-from binascii import Error as Base64Error
-from binascii import a2b_base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from sonde.cli.trace_hosts import Message, Node
 from sonde.errors import RpcError, SondeError, TimedOut
+from sonde.rpc import receipt
 from sonde.rpc.client import stream
 from sonde.rpc.fanout import Call, fan_out
 from sonde.units import human_bytes
@@ -33,8 +31,6 @@ _TIMEOUT = 30.0  # seconds for each piece: a daemon reads it from a disk that ot
 _TRIES = 3
 _PAUSE = 0.5  # seconds before another try
 _LEAVING = 2.0  # seconds for the threads to see that nobody waits for them
-_PIECE = 2**20  # bytes inflated at a time
-_GZIP = 31  # zlib's window bits for a gzip stream
 _UNNAMEABLE = re.compile(r"[^A-Za-z0-9.-]+")
 
 Key = tuple[str, int | None, int]  # of a target: its host's address, its pid, its pid as it knows itself
@@ -159,74 +155,29 @@ class Gathering:
         # A file that a killed command has left there is written over.
         try:
             with open(part, "wb") as file:
-                receipt = Receipt(self._max_size, node, target)
+                received = Receipt(self._max_size, node, target)
                 for message in stream(
                     node.address, "trace.fetch", timeout=_TIMEOUT, tls=self._tls, session=self._session, pid=pid
                 ):
                     if self._stop.is_set():
                         raise Interrupted
-                    before = receipt.size
-                    file.write(receipt.take(message))
-                    self._moved(receipt.size - before)
+                    before = received.size
+                    file.write(received.take(message))
+                    self._moved(received.size - before)
                 stored = file.tell()
-            receipt.verify()
+            received.verify()
             os.replace(part, os.path.join(self._output, name))
         except BaseException:
             _remove(part)
             raise
-        return Gathered(name, receipt.size, stored, receipt.sha256)
+        return Gathered(name, received.size, stored, received.sha256)
 
 
-class Receipt:
-    """Checks a stream as it comes: its size while it is inflated, its sum at the end."""
+class Receipt(receipt.Receipt):
+    """Of a trace."""
 
     def __init__(self, limit: int, node: Node, target: Message) -> None:
-        import hashlib
-
-        self._limit = limit
-        self._of = (node, target)
-        self._inflate = zlib.decompressobj(_GZIP)
-        self._sum = hashlib.sha256()
-        self._promised: Message = {}
-        self.size = 0
-
-    @property
-    def sha256(self) -> str:
-        return self._sum.hexdigest()
-
-    def take(self, message: Message) -> bytes:
-        """The bytes of a message."""
-        if message.get("done"):
-            self._promised = message
-        try:
-            data = a2b_base64(message.get("data", ""), strict_mode=True)
-        except (Base64Error, ValueError, TypeError):
-            raise RpcError("garbled", "the daemon sent what is not base64") from None
-        self._count(data)
-        return data
-
-    def _count(self, data: bytes) -> None:
-        while data:
-            try:
-                plain = self._inflate.decompress(data, _PIECE)
-            except zlib.error as error:
-                raise RpcError("garbled", f"the daemon sent what is not gzip: {error}") from None
-            self._sum.update(plain)
-            self.size += len(plain)
-            if self.size > self._limit:
-                raise RpcError("too-large", _too_large(self.size, self._limit, *self._of))
-            data = self._inflate.unconsumed_tail
-
-    def verify(self) -> None:
-        if not self._inflate.eof or self._inflate.unused_data:
-            raise RpcError("closed", "the stream ended too early or too late")
-        size, wanted = self._promised.get("size"), self._promised.get("sha256")
-        if (size, wanted) != (self.size, self.sha256):
-            raise RpcError(
-                "garbled",
-                f"the checksum is wrong: {self.size} bytes with SHA-256 {self.sha256[:12]}… came,"
-                f" {size} with {str(wanted)[:12]}… were promised",
-            )
+        super().__init__(limit, lambda size: _too_large(size, limit, node, target))
 
 
 def summarised(output: str, gathered: Gathered) -> Gathered:

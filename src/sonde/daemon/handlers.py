@@ -27,6 +27,7 @@ from sonde.tracing.on_demand import OnDemand, pause_profiling, resume_profiling
 from sonde.version import API, VERSION, describe
 
 if TYPE_CHECKING:
+    from sonde.rpc.feed import Feed
     from sonde.tracing.functions import Tracing
 
 Reply = dict[str, Any]
@@ -67,6 +68,8 @@ def functions(daemon: Subject) -> dict[str, Entry]:
             lambda request, peer: process_explain(daemon, request, peer), identifies=True, blocks=True
         ),
         **_tracing(daemon.tracing),
+        "record.list": Entry(_record_list, writes=True, blocks=True),
+        "record.fetch": Entry(_record_fetch, writes=True),
         "clock.now": Entry(lambda request, peer: {"time_ns": time.time_ns()}),
         "metrics.snapshot": Entry(lambda request, peer: snapshot(daemon, request)),
     }
@@ -83,6 +86,18 @@ def _tracing(tracing: Callable[[], Tracing]) -> dict[str, Entry]:
         "trace.fetch": Entry(lambda request, peer: tracing().fetch(request, peer), writes=True),
         "trace.remove": Entry(lambda request, peer: tracing().remove(request, peer), writes=True, blocks=True),
     }
+
+
+def _record_list(request: Reply, peer: Peer) -> Reply:
+    from sonde.jobs.serving import listing
+
+    return listing(request, peer)
+
+
+def _record_fetch(request: Reply, peer: Peer) -> Feed:
+    from sonde.jobs.serving import fetch
+
+    return fetch(request, peer)
 
 
 def status(daemon: Subject) -> Reply:

@@ -6,7 +6,7 @@ Everything that can end it is looked at once a second, in one thread, between tw
 from __future__ import annotations
 
 import time
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from sonde.jobs.follow import Presence
 from sonde.jobs.signals import ENDING, Command, Signals
@@ -25,11 +25,7 @@ class Ending(NamedTuple):
     seen: bool = True  # False: there never was a process of the job
 
 
-class _Stops(Protocol):
-    def asked(self) -> bool: ...
-
-
-def around(command: Command, signals: Signals, stop: _Stops | None) -> Ending:
+def around(command: Command, signals: Signals, stop: StopFile | None) -> Ending:
     """Until the command has ended, or is no longer to be watched. Passes signals on to it."""
     while True:
         info = signals.wait(None if stop is None else _LOOK_SECONDS)
@@ -51,7 +47,9 @@ def outlast(command: Command, signals: Signals) -> int:
     return code
 
 
-def beside(presence: Presence, signals: Signals, stop: StopFile, *, by: str, wait: float, linger: float) -> Ending:
+def beside(
+    presence: Presence, signals: Signals, stop: StopFile | None, *, by: str, wait: float, linger: float
+) -> Ending:
     """Until the job has no work left, somebody says so, or a signal comes.
 
     For `wait` seconds there may be nothing yet: a script starts the recorder before the job. Once there was something,
@@ -64,7 +62,7 @@ def beside(presence: Presence, signals: Signals, stop: StopFile, *, by: str, wai
             idle_since = now
         elif now - idle_since >= (linger if presence.seen else wait):
             return Ending(by, presence.last_seen_ns or time.time_ns(), seen=presence.seen)
-        if stop.asked():
+        if stop is not None and stop.asked():
             return Ending("ipc", time.time_ns(), seen=presence.seen)
         info = _next(signals, begun)
         if info:

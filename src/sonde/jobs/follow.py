@@ -4,15 +4,15 @@ Inside a batch job it is that job, whichever batch system has started it; otherw
 (SONDE_JOB_ID), the tree of the command that was wrapped, or the trees of given processes.
 
 A recorder that runs beside a job is one of the job's own processes, and the batch script waits for it. So it does not
-count itself, nor its own step, nor the srun or mpirun that has started it, nor what waits for one of these: when nothing
-else is left, the job has ended, although the batch system does not say so yet. A zombie has ended, too.
+count itself, nor its own step, nor the srun or mpirun that has started it, nor what waits for one of these: when
+nothing else is left, the job has ended, although the batch system does not say so yet. A zombie has ended, too.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sonde import netstat
@@ -46,6 +46,11 @@ class Followed(NamedTuple):
         """No batch system has a name for it."""
         return self.job.id.scheduler == "local"
 
+    @property
+    def schedulers(self) -> list[str]:
+        """Those that need to be asked about a process; none: all."""
+        return ["local"] if self.is_local else []
+
     def scope(self) -> Scope:
         return Scope(
             jobs=frozenset((self.job.id.text, self.job.key.text)),
@@ -63,6 +68,7 @@ class Followed(NamedTuple):
             "name": self.job.id.text if self.pids else "",
             "without_pids": [str(pid) for pid in scope.without_pids],
             "without_steps": sorted(scope.without_steps),
+            "schedulers": self.schedulers,
         }
 
 
@@ -123,8 +129,8 @@ def with_nodes(job: Job, environ: Environ) -> Job:
         return job  # nobody knows: then none of them can be missing
 
 
-def schedulers() -> list[Scheduler]:
-    return [load(SCHEDULERS, name)() for name in SCHEDULERS]
+def schedulers(names: Iterable[str] = ()) -> list[Scheduler]:
+    return [load(SCHEDULERS, name)() for name in names or SCHEDULERS]
 
 
 def check_alive(host: HostFS, pids: Sequence[int]) -> None:
@@ -138,7 +144,7 @@ class Presence:
 
     def __init__(self, host: HostFS, followed: Followed, environ: Environ) -> None:
         self._host = host
-        self._discovery = Discovery(host, schedulers(), followed.scope())
+        self._discovery = Discovery(host, schedulers(followed.schedulers), followed.scope())
         self._apart = _waiting_for_us(host, environ)
         self._drains = _pipes(host, (os.getpid(), *self._apart))
         self._last: Process | None = None
@@ -200,7 +206,7 @@ def _srun(host: HostFS, environ: Environ) -> int:
     port = environ.get("SLURM_SRUN_COMM_PORT", "")
     if not port.isdigit() or environ.get("SLURM_STEP_ID", "") == "":
         return 0
-    owner = netstat.listener(host, environ.get("SLURM_SRUN_COMM_HOST", "0.0.0.0"), int(port))  # noqa: S104 - looked for
+    owner = netstat.listener(host, environ.get("SLURM_SRUN_COMM_HOST", "0.0.0.0"), int(port))
     return owner.pid if owner is not None and owner.name == "srun" else 0
 
 

@@ -19,8 +19,8 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from sonde.clock import SystemClock
 from sonde.config import SHORTEST_PERIOD, ArchiveConfig, Config, DaemonConfig
@@ -31,7 +31,7 @@ from sonde.jobs.recording import ABOUT, ARCHIVE, CONTEXT, About, write_about, wr
 from sonde.model import Quality
 from sonde.pipeline.assembly import Assembly
 from sonde.pipeline.outlet import Outlet
-from sonde.registry import COLLECTORS
+from sonde.registry import COLLECTORS, load
 from sonde.sinks.archive import ArchiveSink
 from sonde.units import Duration, Size
 
@@ -42,12 +42,13 @@ _FLUSH_SECONDS = 10.0  # a shared filesystem may take its time; the job is over
 _DETAILS_SECONDS = 5.0  # the end waits this long for what is still being found out
 # In the order in which a reader asks. Of these only what the host has is there.
 DEFAULT = (
-    "job", "process", "cpu", "memory", "pressure", "disk", "network", "infiniband", "power", "vmstat", "load",
+    "job", "process", "perf", "cpu", "memory", "pressure", "disk", "network", "infiniband", "power", "vmstat", "load",
     "cpufreq", "numa", "nfs", "lustre", "filesystem", "hwmon", "thermal_zone",
 )  # fmt: skip
 # The shortest period of what changes slowly or is dear to read.
 _NOT_BELOW: Mapping[str, Duration] = {
     "process": Duration(1),
+    "perf": Duration(1),
     "vmstat": Duration(1),
     "load": Duration(5),
     "cpufreq": Duration(1),
@@ -58,7 +59,10 @@ _NOT_BELOW: Mapping[str, Duration] = {
     "hwmon": Duration(10),
     "thermal_zone": Duration(10),
 }
-_UNBOUNDED = {"max_age": Duration(100 * 365 * 86400), "max_size": Size(10**15)}
+# How soon a new process is seen. What comes and goes meanwhile is in the totals of the job all the same.
+_SCAN: Mapping[str, Duration] = {"job": Duration(1), "process": Duration(5), "perf": Duration(5)}
+# A daemon's archive removes what is old or too much; a recording must not lose its beginning.
+_UNBOUNDED = ArchiveConfig(max_age=Duration(100 * 365 * 86400), max_size=Size(10**15))
 
 
 class Plan(NamedTuple):
@@ -83,102 +87,69 @@ def configuration(plan: Plan, host: str) -> Config:
     names = plan.collectors or tuple(name for name in DEFAULT if name in COLLECTORS)
     slower = {name: str(least) for name, least in _NOT_BELOW.items() if name in names and least > plan.period}
     tables: dict[str, dict[str, object]] = {name: {"period": period} for name, period in slower.items()}
-    scan = str(max(plan.period, Duration(1)))
-    if "job" in names:
-        tables["job"] = {**plan.followed.table(), "scan": scan, **tables.get("job", {})}
-    if "process" in names:
-        tables["process"] = {**_of_processes(plan.followed), "scan": scan, **tables.get("process", {})}
+    for name in ("job", "process", "perf"):
+        if name in names:
+            tables[name] = {**tables.get(name, {}), **_whom(name, plan)}
     daemon = DaemonConfig(host=host, period=plan.period, labels=plan.labels, collectors=names)
     return Config(daemon=daemon, collectors=tables, source="sonde record")
 
 
-def _of_processes(followed: Followed) -> dict[str, object]:
-    if followed.pids:
-        return {"jobs": False, "per_process": True, "pids": [str(pid) for pid in followed.pids]}
-    table = followed.table()
-    kept = ("only", "without_pids", "without_steps")
-    return {"jobs": True, "per_process": True, **{key: table[key] for key in kept}}
+def _whom(name: str, plan: Plan) -> dict[str, object]:
+    """The keys that tell a collector of jobs or processes what is followed, as far as it has them."""
+    followed = plan.followed
+    roots = bool(followed.pids)
+    told: dict[str, object] = {**followed.table(), "scan": str(max(plan.period, _SCAN[name]))}
+    if name != "job":
+        told |= {"jobs": not roots, "per_process": True, "system": False}
+    fields = load(COLLECTORS, name).Config._fields  # type: ignore[attr-defined]
+    return {key: value for key, value in told.items() if key in fields}
 
 
-class Recorder:
-    """Records from `start` to `finish`. One thread calls these; the pipeline has its own."""
+class Harvest(NamedTuple):
+    """What a source has to say at its end."""
 
-    def __init__(self, directory: str, plan: Plan, about: About) -> None:
+    notes: tuple[str, ...] = ()  # what could not be seen
+    lost: str = ""  # what was seen and could not be kept
+
+
+class Source(Protocol):
+    """Where the values come from: our own pipeline, or a daemon's archive (excerpt.py)."""
+
+    def start(self) -> None: ...
+    def stop(self, begun_ns: int, ended_ns: int) -> Harvest: ...
+
+
+class Pipeline:
+    """The daemon's collectors, in threads of this process."""
+
+    def __init__(self, plan: Plan, host: str, sink: ArchiveSink) -> None:
         check_plan(plan)
-        self.directory = directory
-        self.about = about
+        self._outlet = Outlet("archive", sink)
         self._plan = plan
-        self._host = HostFS()
-        self._lock = hold(directory)
-        self._details: threading.Thread | None = None
-        self._found: dict[str, Any] = {}
+        self._name = host
         self._assembly: Assembly | None = None
 
-    @property
-    def archive_path(self) -> str:
-        return os.path.join(self.directory, ARCHIVE)
-
-    def start(self, details: Callable[[], Mapping[str, Any]] | None = None) -> None:
-        """Begin. `details` finds out more for recording.json, in a thread: it may ask the batch system."""
-        config = configuration(self._plan, self.about.host)
+    def start(self) -> None:
         _raise_descriptors()
-        boot_id = self.about.boot_id
-        sink = ArchiveSink(self.archive_path, ArchiveConfig(**_UNBOUNDED), host=self.about.host, boot_id=boot_id)
-        self._assembly = Assembly(config, self._host, SystemClock(), [Outlet("archive", sink)])
-        write_about(self.directory, self.about)
+        config = configuration(self._plan, self._name)
+        self._assembly = Assembly(config, HostFS(), SystemClock(), [self._outlet])
         self._assembly.start()
-        self._details = threading.Thread(target=self._find_out, args=(details,), name="details", daemon=True)
-        self._details.start()
 
-    def _find_out(self, details: Callable[[], Mapping[str, Any]] | None) -> None:
-        """What the node is and what the job has asked for: none of it must delay the job or fail the recording."""
-        try:
-            context = importlib.import_module("sonde.jobs.context")
-        except ModuleNotFoundError:
-            pass
-        else:
-            write_json(os.path.join(self.directory, CONTEXT), context.gather(self._host))
-        if details is not None:
-            self._found = dict(details())
-            write_about(self.directory, self.about._replace(**self._found))
-        gc.collect()
-        gc.freeze()  # what is there now stays, and need not be looked at again
-
-    def finish(self, ended_by: str, *, exit_code: int | None = None, ended_ns: int | None = None) -> About:
-        """Read everything once more, flush, and say how it ended. Raises SondeError when values were lost."""
-        assembly = self._assembly
-        if assembly is None:
-            raise RuntimeError("not started")
-        lost = self._stopped(assembly)
-        if self._details is not None:
-            self._details.join(_DETAILS_SECONDS)
-        self.about = self.about._replace(
-            **self._found,
-            ended_ns=ended_ns or time.time_ns(),
-            ended_by=ended_by,
-            exit_code=exit_code,
-            notes=(*self.about.notes, *notes_of(assembly), *([lost] if lost else [])),
-        )
-        write_about(self.directory, self.about)
-        if lost:
-            raise SondeError(lost, hint="what has reached the archive is good")
-        return self.about
-
-    @staticmethod
-    def _stopped(assembly: Assembly) -> str:
-        """End the pipeline; what was lost of it, in words."""
-        (outlet,) = assembly.outlets
-        clean = assembly.stop(_FLUSH_SECONDS, last_look=True)
-        lost = outlet.dropped + outlet.rejected + outlet.depth
-        if lost:
-            return f"{lost} readings could not be written: {outlet.error}"
-        return "" if clean else "a collector hung at the end, and its last values are missing"
-
-    def close(self) -> None:
-        os.close(self._lock)
+    def stop(self, begun_ns: int, ended_ns: int) -> Harvest:
+        """Read everything once more, and flush."""
+        if self._assembly is None:
+            return Harvest()
+        clean = self._assembly.stop(_FLUSH_SECONDS, last_look=True)
+        outlet = self._outlet
+        count = outlet.dropped + outlet.rejected + outlet.depth
+        lost = f"{count} readings could not be written: {outlet.error}" if count else ""
+        notes = notes_of(self._assembly)
+        if not clean:
+            notes.append("a collector or the disk hung at the end, and its last values are missing")
+        return Harvest(tuple(notes), lost)
 
 
-def notes_of(assembly: Assembly) -> Sequence[str]:
+def notes_of(assembly: Assembly) -> list[str]:
     """What could not be seen and would be with more rights, a line each."""
     absent = [f"{one.name}: {one.reason}" for one in assembly.absent if one.denied]
     denied = {
@@ -189,6 +160,65 @@ def notes_of(assembly: Assembly) -> Sequence[str]:
     }
     failing = [f"{runner.name} failed: {runner.error}" for runner in assembly.runners if runner.error]
     return [*absent, *denied, *failing]
+
+
+class Recorder:
+    """Records from `start` to `finish`. One thread calls these; a source may have its own."""
+
+    def __init__(self, directory: str, about: About) -> None:
+        self.directory = directory
+        self.about = about
+        self._lock = hold(directory)
+        self._details: threading.Thread | None = None
+        self._found: dict[str, Any] = {}
+        self._source: Source | None = None
+
+    def sink(self) -> ArchiveSink:
+        """Of this recording's archive."""
+        path = os.path.join(self.directory, ARCHIVE)
+        return ArchiveSink(path, _UNBOUNDED, host=self.about.host, boot_id=self.about.boot_id)
+
+    def start(self, source: Source, details: Callable[[], Mapping[str, Any]] | None = None) -> None:
+        """Begin. `details` finds out more for recording.json, in a thread: it may ask the batch system."""
+        source.start()
+        self._source = source
+        write_about(self.directory, self.about)
+        self._details = threading.Thread(target=self._find_out, args=(details,), name="details", daemon=True)
+        self._details.start()
+
+    def _find_out(self, details: Callable[[], Mapping[str, Any]] | None) -> None:
+        """What the node is and what the job has asked for: none of it must delay the job or fail the recording."""
+        try:
+            context = importlib.import_module("sonde.jobs.context")
+        except ModuleNotFoundError:
+            pass
+        else:
+            write_json(os.path.join(self.directory, CONTEXT), context.gather(HostFS()))
+        if details is not None:
+            self._found = dict(details())
+            write_about(self.directory, self.about._replace(**self._found))
+        gc.collect()
+        gc.freeze()  # what is there now stays, and need not be looked at again
+
+    def finish(self, ended_by: str, *, exit_code: int | None = None, ended_ns: int | None = None) -> About:
+        """Say how it ended. Raises SondeError when values were lost."""
+        if self._source is None:
+            raise RuntimeError("not started")
+        ended_ns = ended_ns or time.time_ns()
+        harvest = self._source.stop(self.about.begun_ns, ended_ns)
+        if self._details is not None:
+            self._details.join(_DETAILS_SECONDS)
+        notes = (*self.about.notes, *harvest.notes, *filter(None, (harvest.lost,)))
+        self.about = self.about._replace(
+            **self._found, ended_ns=ended_ns, ended_by=ended_by, exit_code=exit_code, notes=notes
+        )
+        write_about(self.directory, self.about)
+        if harvest.lost:
+            raise SondeError(harvest.lost)
+        return self.about
+
+    def close(self) -> None:
+        os.close(self._lock)
 
 
 def hold(directory: str) -> int:

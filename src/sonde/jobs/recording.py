@@ -33,8 +33,8 @@ class About(NamedTuple):
     begun_ns: int
     period_ns: int
     ended_ns: int | None = None  # None: interrupted, or still running
-    ended_by: str = ""  # command, job, pid, signal, ipc
-    exit_code: int | None = None  # of the command that was wrapped
+    ended_by: str = ""  # command, job, pid, signal, ipc; crash: nobody has ended it
+    exit_code: int | None = None  # of the command that was wrapped; -N: signal N has ended it
     command: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()  # the processes it was told to follow, with all below them
     job: Mapping[str, Any] | None = (

@@ -63,7 +63,7 @@ class Command:
         os.kill(self.pid, info.si_signo)  # not reaped yet: the id is still its own
 
 
-def _spawned(program: str, words: list[str], environ: Mapping[str, str], mask: set[signal.Signals]) -> int:
+def _spawned(program: str, words: list[str], environ: Mapping[str, str], mask: set[int | signal.Signals]) -> int:
     # The interpreter ignores these two, and what is ignored stays so in the next program (execve(2)).
     defaults = [signal.SIGPIPE, signal.SIGXFSZ]
     try:

@@ -191,7 +191,7 @@ class Discovery:
             return True
         sight = self._membership.look(pid)
         job = (self._job_of_root(pid, before) if self._rooted else None) or sight.job
-        if sight.hidden and not sight.inside and job is None:
+        if sight.hidden and not sight.inside and not self._rooted:
             self._denied.add(pid)
             self._changed = True
         if job is None and self._sessions:

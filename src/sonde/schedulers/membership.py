@@ -84,6 +84,7 @@ class Membership:
             for scheduler in schedulers
             if hasattr(scheduler, "job_from_files")
         }
+        self._by_cgroup = any(scheduler.cgroup_parents for scheduler in schedulers)
         self._marks = tuple(mark for scheduler in schedulers for mark in scheduler.environ_marks)
         self.by_session = {scheduler.name for scheduler in schedulers if scheduler.by_session}
         self._paths: dict[str, Job | None] = {}
@@ -91,8 +92,10 @@ class Membership:
 
     def look(self, pid: int) -> Sight:
         """What a process says itself. OSError when it is gone or hidden, ParseError when its cgroups make no sense."""
-        pairs = cgroupfs.parse_membership(self._host.read(f"proc/{pid}/cgroup"))
-        inside = [(name, path, job) for name, path in pairs if (job := self._job_of_path(path)) is not None]
+        inside: Places = []
+        if self._by_cgroup:
+            pairs = cgroupfs.parse_membership(self._host.read(f"proc/{pid}/cgroup"))
+            inside = [(name, path, job) for name, path in pairs if (job := self._job_of_path(path)) is not None]
         environ, hidden = self._environ(pid, wanted=bool(inside))
         job = _deepest([job for _, _, job in inside])
         told = self._job_of_environ(environ)
