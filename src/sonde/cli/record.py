@@ -279,23 +279,21 @@ def _details(args: argparse.Namespace, followed: Followed, host: str) -> Mapping
 
 def _directory(args: argparse.Namespace, followed: Followed, host: str) -> str:
     """The directory of this node. A default one is numbered when it has been used; a given one is not used twice."""
-    from sonde.jobs.recorder import is_recorded
+    from sonde.jobs.recorder import unused
 
     if args.output:
         _refuse_used(args)
         return os.path.join(args.output, host)
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    stem = f"sonde-{moment if followed.is_local else followed.job.id.text}"
-    names = [stem, *(f"{stem}-{number}" for number in range(2, 1000))]
-    return next(path for name in names if not is_recorded(path := os.path.join(name, host)))
+    return os.path.join(unused(f"sonde-{moment if followed.is_local else followed.job.id.text}", host), host)
 
 
 def _refuse_used(args: argparse.Namespace) -> None:
     from sonde.jobs.follow import node_name
-    from sonde.jobs.recorder import is_recorded
+    from sonde.jobs.recorder import is_held, is_recorded
 
     directory = os.path.join(args.output or "", node_name(os.environ))
-    if args.output and is_recorded(directory):
+    if args.output and is_recorded(directory) and not is_held(directory):
         raise UsageError(
             f"{directory} holds a recording", hint="give another --output, or go on with: sonde record resume"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sonde.cli.connection import DEFAULT_PORT, tls_of
 from sonde.cli.progress import Progress
@@ -44,15 +44,25 @@ def finish(args: argparse.Namespace, path: str, about: About) -> int:
 
 def _gathered(args: argparse.Namespace, path: str, others: Sequence[str]) -> int:
     unfinished = gather.wait_for(path, others, _PATIENCE)
-    tls = tls_of(args)
-    here = {host: f"{host}:{DEFAULT_PORT}" for host in others if host not in unfinished}
-    gather.measure_clocks(path, here, tls)
     absent = gather.missing_parts(path, unfinished)
-    failed = fetch(path, {host: f"{host}:{DEFAULT_PORT}" for host in absent}, "", tls)
-    for host in unfinished:
-        if host not in absent:
-            failed[host] = "it has not finished its part; sonde record recover does"
+    failed = dict.fromkeys(absent, "it has left nothing here")
+    if _has_daemon():  # else the other nodes have none either: nobody is to be waited for
+        tls = tls_of(args)
+        gather.measure_clocks(path, _addresses(host for host in others if host not in unfinished), tls)
+        failed = fetch(path, _addresses(absent), "", tls)
+    failed |= {host: "its recorder has not finished it" for host in unfinished if host not in absent}
     return tell_missing(path, failed)
+
+
+def _addresses(hosts: Iterable[str]) -> dict[str, str]:
+    return {host: f"{host}:{DEFAULT_PORT}" for host in hosts}
+
+
+def _has_daemon() -> bool:
+    from sonde import netstat
+    from sonde.hostfs import HostFS
+
+    return netstat.listening_uid(HostFS(), "127.0.0.1", DEFAULT_PORT) is not None
 
 
 def fetch(path: str, addresses: Mapping[str, str], source: str, tls: object) -> dict[str, str]:

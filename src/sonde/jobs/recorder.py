@@ -250,6 +250,33 @@ def is_recorded(directory: str) -> bool:
     return os.path.exists(os.path.join(directory, ABOUT))
 
 
+def is_held(directory: str) -> bool:
+    """Is somebody recording into it now?"""
+    try:
+        lock = os.open(os.path.join(directory, LOCK), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # a filesystem without locks
+    finally:
+        os.close(lock)
+    return False
+
+
+def unused(stem: str, host: str) -> str:
+    """A directory for a recording that nobody has named: the stem, or numbered when this node has a part in it.
+
+    One that is being recorded into is given, so that of several tasks on a node the first records and no other.
+    """
+    names = [stem, *(f"{stem}-{number}" for number in range(2, 10_000))]
+    parts = ((name, os.path.join(name, host)) for name in names)
+    return next(name for name, part in parts if not is_recorded(part) or is_held(part))
+
+
 def _raise_descriptors() -> None:
     """A kept descriptor halves the cost of reading a process, and a job has many."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

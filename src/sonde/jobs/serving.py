@@ -9,7 +9,6 @@ recording, with the rights of whoever asks: what the caller could not read there
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import stat
@@ -17,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sonde.errors import Denied, ParseError, RpcError
-from sonde.jobs.recorder import LOCK
+from sonde.jobs.recorder import is_held
 from sonde.jobs.recording import ABOUT, ARCHIVE, CONTEXT, parse_about
 from sonde.rpc.codec import Message
 from sonde.rpc.feed import Feed
@@ -54,7 +53,7 @@ def _listed(request: Message) -> Message:
     try:
         about = _about(folder)
         files = {name: size for name in FILES if (size := _size(folder, name)) is not None}
-        return {"files": files, "about": about, "busy": _is_busy(folder)}
+        return {"files": files, "about": about, "busy": is_held(f"/proc/self/fd/{folder}")}
     finally:
         os.close(folder)
 
@@ -117,23 +116,6 @@ def _size(folder: int, name: str) -> int | None:
     except OSError:
         return None
     return found.st_size if stat.S_ISREG(found.st_mode) else None
-
-
-def _is_busy(folder: int) -> bool:
-    """Is somebody still recording? A recorder holds its lock."""
-    try:
-        lock = os.open(LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False  # a filesystem without locks
-    finally:
-        os.close(lock)
-    return False
 
 
 def _refusal(path: str, error: OSError) -> RpcError:

@@ -2,7 +2,7 @@
 
 srun -n $SLURM_JOB_NUM_NODES --ntasks-per-node 1 perfmon -d metrics -i 5 -r -e csv hdf5 &
 
-It is silent: what there is to say goes to ska_sdp_monitoring_metrics.log (with -v to one per node) in the save directory,
+It is silent: what there is to say goes to ska_sdp_monitoring_metrics.log in the save directory (with -v one per node),
 where the recording itself is kept too, for `sonde report` and `sonde export`.
 """
 
@@ -110,9 +110,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _options(args: argparse.Namespace, followed: Followed, base: str) -> argparse.Namespace:
     """The same for `sonde record`."""
+    from sonde.jobs.follow import node_name
+    from sonde.jobs.recorder import unused
+
     labels = [(key, value) for key in _LABELS if (value := getattr(args, key))]
     return argparse.Namespace(
-        output=_unused(os.path.join(base, f"sonde-{followed.job.id.text}")),
+        output=unused(os.path.join(base, f"sonde-{followed.job.id.text}"), node_name(os.environ)),
         period=Duration(args.sampling_freq),
         collectors="",
         label=labels,
@@ -127,15 +130,6 @@ def _options(args: argparse.Namespace, followed: Followed, base: str) -> argpars
         verbose=False,
         json=False,
     )
-
-
-def _unused(stem: str) -> str:
-    """A directory for a job that is recorded a second time."""
-    from sonde.jobs.follow import node_name
-    from sonde.jobs.recorder import is_recorded
-
-    names = [stem, *(f"{stem}-{number}" for number in range(2, 1000))]
-    return next(name for name in names if not is_recorded(os.path.join(name, node_name(os.environ))))
 
 
 def _be_silent(path: str) -> None:
@@ -167,8 +161,8 @@ def _write_configuration(base: str, host: str, args: argparse.Namespace) -> None
     folder = os.path.join(base, "configs")
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, f"{host}_run_config.yml"), "w", encoding="utf-8") as file:
-        for key, value in sorted(vars(args).items()):
-            file.write(f"{key}: {json.dumps(value)}\n")  # what is JSON is YAML
+        # What is JSON is YAML.
+        file.writelines(f"{key}: {json.dumps(value)}\n" for key, value in sorted(vars(args).items()))
 
 
 def _write_files(args: argparse.Namespace, path: str, base: str) -> int:
