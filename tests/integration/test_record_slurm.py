@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import shlex
@@ -164,22 +163,3 @@ def test_an_ordinary_user_records_a_job(cluster: Slurm, place: Path) -> None:
     assert node.about.uid == nobody.pw_uid, said
     assert node.about.ended_by == "job"
     assert largest(the_recording(place), "sonde_job_processes") >= 1
-
-
-@pytest.mark.long
-def test_a_job_that_runs_out_of_memory_is_recorded_to_its_end(
-    slurm: Callable[..., Slurm], place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = slurm(2, "cgroup")
-    monkeypatch.setitem(cluster.environ, "SLURM_OVERLAP", "1")
-    eat = "block = []\nwhile True: block.append(bytearray(10_000_000))\n"
-    (place / "eat.py").write_text(eat)
-    said = run(cluster, place, f"{BESIDE} &\nsrun {sys.executable} eat.py\nwait\n", "-N1", "-n1", "--mem=300")
-    recording = the_recording(place)
-    with recording.nodes[0].archive() as archive:
-        kills = [json.loads(row.attrs) for row in archive.events(0, 2**62) if row.name == "oom.kill"]
-
-    assert "oom" in said.lower() or "killed" in said.lower(), said
-    assert recording.nodes[0].about.ended_by in ("job", "signal")
-    assert largest(recording, "sonde_job_memory_rss_bytes") > 100e6
-    assert kills

@@ -159,7 +159,7 @@ def until_ended(args: argparse.Namespace, recorder: Recorder, followed: Followed
     """Record until the job or the processes have ended; None when values were lost, which was said."""
     from sonde.hostfs import HostFS
     from sonde.jobs.course import beside
-    from sonde.jobs.follow import Presence
+    from sonde.jobs.follow import Presence, about_job
 
     presence = Presence(HostFS(), followed, os.environ)
     try:
@@ -167,6 +167,8 @@ def until_ended(args: argparse.Namespace, recorder: Recorder, followed: Followed
         ending = beside(presence, signals, _stop(args, recorder), by=by, wait=float(args.wait), linger=linger)
     finally:
         presence.close()
+    if not followed.job.id.scheduler and presence.job is not None:  # it was given by its number only
+        recorder.add(job=about_job(presence.job))
     about = _finished(args, recorder, ending)
     if not ending.seen and ending.by in ("job", "pid"):
         raise Unavailable(

@@ -148,6 +148,7 @@ class Presence:
         self._apart = _waiting_for_us(host, environ)
         self._drains = _pipes(host, (os.getpid(), *self._apart))
         self._last: Process | None = None
+        self.job: Job | None = None  # what its processes have told of the job
         self.seen = False  # has there ever been work
         self.last_seen_ns = 0
 
@@ -161,14 +162,11 @@ class Presence:
         self.last_seen_ns = time.time_ns()
         return True
 
-    def job(self) -> Job | None:
-        """What the processes have told of the job."""
-        return next((found.job for found in self._discovery.jobs.values()), None)
-
     def _searched(self) -> Process | None:
         self._discovery.scan()
         while self._discovery.unfinished:
             self._discovery.scan()
+        self.job = next((found.job for found in self._discovery.jobs.values()), self.job)
         processes = [process for found in self._discovery.jobs.values() for process in found.processes.values()]
         # The first that was started lives longest: mpirun, a launcher, a main process.
         processes.sort(key=lambda process: process.start)

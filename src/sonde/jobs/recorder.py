@@ -171,6 +171,7 @@ class Recorder:
         self._lock = hold(directory)
         self._details: threading.Thread | None = None
         self._found: dict[str, Any] = {}
+        self._more: dict[str, Any] = {}
         self._source: Source | None = None
 
     def sink(self) -> ArchiveSink:
@@ -185,6 +186,10 @@ class Recorder:
         write_about(self.directory, self.about)
         self._details = threading.Thread(target=self._find_out, args=(details,), name="details", daemon=True)
         self._details.start()
+
+    def add(self, **found: Any) -> None:
+        """Something more that recording.json is to say at the end."""
+        self._more |= found
 
     def _find_out(self, details: Callable[[], Mapping[str, Any]] | None) -> None:
         """What the node is and what the job has asked for: none of it must delay the job or fail the recording."""
@@ -210,7 +215,7 @@ class Recorder:
             self._details.join(_DETAILS_SECONDS)
         notes = (*self.about.notes, *harvest.notes, *filter(None, (harvest.lost,)))
         self.about = self.about._replace(
-            **self._found, ended_ns=ended_ns, ended_by=ended_by, exit_code=exit_code, notes=notes
+            **{**self._found, **self._more}, ended_ns=ended_ns, ended_by=ended_by, exit_code=exit_code, notes=notes
         )
         write_about(self.directory, self.about)
         if harvest.lost:
