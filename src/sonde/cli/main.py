@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("sonde.cli.replay", "send the history of an archive through a sink, with its own times"),
     "export": ("sonde.cli.export", "a recording for pandas, DuckDB, Excel, Prometheus or any other tool"),
     "archive": ("sonde.cli.archive", "what the archive holds, and whether it is whole"),
+    "context": ("sonde.cli.context", "what a node is, hardware to libraries, and in what nodes differ"),
     "memory": ("sonde.cli.memory", "proportional and unique memory of processes, read now"),
     "doctor": ("sonde.cli.doctor", "what works on this host, what does not, why, and what would enable it"),
     "certs": ("sonde.cli.certs", "certificates for mutual TLS between machines: make, show, revoke"),

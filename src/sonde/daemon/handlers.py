@@ -71,6 +71,7 @@ def functions(daemon: Subject) -> dict[str, Entry]:
         "record.list": Entry(_record_list, writes=True, blocks=True),
         "record.fetch": Entry(_record_fetch, writes=True),
         "clock.now": Entry(lambda request, peer: {"time_ns": time.time_ns()}),
+        "host.context": Entry(lambda request, peer: host_context(daemon), blocks=True),
         "metrics.snapshot": Entry(lambda request, peer: snapshot(daemon, request)),
     }
 
@@ -140,6 +141,13 @@ def process_explain(daemon: Subject, request: Reply, peer: Peer) -> Reply:
         raise RpcError("bad-request", "pid must be the number of a process", hint="sonde processes lists them")
     found = explain(daemon.host, pid, daemon.processes, uid=peer.uid, addresses=daemon.ipc_addresses)
     return {"host": daemon.hostname, **found.reply()}
+
+
+def host_context(daemon: Subject) -> Reply:
+    """The hardware and kernel of this node: nothing of a process, the daemon's environment least of all."""
+    from sonde.jobs.context import gather
+
+    return {"host": daemon.hostname, "context": gather(daemon.host, private=False)}
 
 
 def _runner(runner: Runner, now: int) -> Reply:
