@@ -103,7 +103,7 @@ def _limits_of_groups(view: View, groups: dict[str, str]) -> Facts:
 
 def _upwards(view: View, mount: Mount, cgroup: str) -> list[str]:
     """The directory of a cgroup and those above it, as far as they are visible."""
-    folder = locate(view.host, mount, cgroup)
+    folder = mount.directory(cgroup) or locate(view.host, mount, cgroup)
     if folder is None:
         return []
     found = [folder]

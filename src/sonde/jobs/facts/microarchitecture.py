@@ -128,13 +128,14 @@ def target(info: Mapping[str, str], features: set[str]) -> str | None:
         from archspec.cpu import TARGETS
     except ImportError:
         return None
+    known = features | ({"sse3"} if "pni" in features else set())  # Linux has SSE3 under its first name
     root = TARGETS["x86_64"]
     fitting = [
         item
         for item in TARGETS.values()
         if (item == root or root in item.ancestors)
         and item.vendor in (info.get("vendor_id"), "generic")
-        and item.features <= features
+        and item.features <= known
     ]
     # A machine that lacks a feature of its own design (switched off, or hidden by a hypervisor) is still of the
     # highest generic level it has, not of the last old design that fits.

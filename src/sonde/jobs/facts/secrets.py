@@ -17,7 +17,7 @@ from collections import Counter
 REDACTED = "(redacted)"
 
 _NAME = re.compile(
-    r"pass(w(or)?d|phrase)?(?![a-z])|secret|token|credential|cookie|private|signature|"
+    r"passw(or)?d|passphrase|(^|[-_.])pass($|[-_.])|secret|token|credential|cookie|private|signature|"
     r"(api|access|auth|account|encryption|ssh|gpg|license)[-_.]?key|(^|[-_.])(key|pwd|auth|authorization|dsn|sas|pat)$",
     re.IGNORECASE,
 )
