@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("sonde.cli.export", "a recording for pandas, DuckDB, Excel, Prometheus or any other tool"),
     "archive": ("sonde.cli.archive", "what the archive holds, and whether it is whole"),
     "context": ("sonde.cli.context", "what a node is, hardware to libraries, and in what nodes differ"),
+    "compare": ("sonde.cli.compare", "what changed between two recorded runs, told apart from noise"),
     "memory": ("sonde.cli.memory", "proportional and unique memory of processes, read now"),
     "doctor": ("sonde.cli.doctor", "what works on this host, what does not, why, and what would enable it"),
     "certs": ("sonde.cli.certs", "certificates for mutual TLS between machines: make, show, revoke"),
