@@ -30,11 +30,10 @@ def course(chance: np.random.Generator, seconds: int, noise: Noise) -> NDArray[n
     keep = 0.5 ** (1 / noise.memory)
     shocks = chance.normal(0, noise.scatter * np.sqrt(1 - keep**2), seconds)
     shocks[0] /= np.sqrt(1 - keep**2)
-    wander = np.empty(seconds)
-    last = 0.0
-    for second, shock in enumerate(shocks):
-        last = keep * last + shock
-        wander[second] = last
+    # Each second keeps a share of the one before: shocks folded with what is left of them.
+    size = 2 * seconds
+    fading = keep ** np.arange(seconds)
+    wander = np.fft.irfft(np.fft.rfft(shocks, size) * np.fft.rfft(fading, size), size)[:seconds]
     values = 1 + wander
     values *= np.where(chance.random(seconds) < noise.outliers, chance.uniform(0.1, 3.0, seconds), 1)
     phase = (np.arange(seconds) + chance.integers(0, 5)) % noise.checkpoint

@@ -19,6 +19,7 @@ Series = NDArray[np.float64]
 FEWEST = 32  # values: eight blocks of four
 _BLOCKS = (64, 32, 16, 8)
 _SMALLEST_BLOCK = 4
+_NORMAL = 1e4  # degrees of freedom beyond which Student's t is the normal distribution to three digits
 _MOST_CORRELATED = 0.95  # of neighbouring blocks; beyond it is a trend, and the inflation would have no bound
 
 
@@ -134,7 +135,7 @@ def holm(chances: Sequence[float], level: float) -> list[bool]:
 
 def two_sided(t: float, freedom: float) -> float:
     """The chance of Student's t being further from 0 than this."""
-    if math.isinf(freedom):
+    if freedom > _NORMAL:
         return math.erfc(abs(t) / math.sqrt(2))
     return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
 
@@ -144,7 +145,7 @@ def quantile(chance: float, freedom: float) -> float:
     low, high = 0.0, 1.0
     while two_sided(high, freedom) > chance and high < 1e6:
         low, high = high, high * 2
-    for _ in range(60):
+    for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if two_sided(middle, freedom) > chance else (low, middle)
     return (low + high) / 2
@@ -161,9 +162,9 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def _fraction(a: float, b: float, x: float) -> float:
-    """8.17.22, from its end to its beginning; sixty terms are exact to the last digit where it is used."""
+    """8.17.22, from its end to its beginning; where it is used it converges within the square root of a."""
     value = 1.0
-    for n in range(120, 0, -1):
+    for n in range(30 + 2 * int(math.sqrt(max(a, b))), 0, -1):
         m = n // 2
         if n % 2:
             d = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
