@@ -22,7 +22,16 @@ from typing import Any, Literal
 
 from sonde.cli.config import render
 from sonde.cli.main import COMMANDS, parser_of
-from sonde.config import ArchiveConfig, CollectorConfig, Config, DaemonConfig, NoKeys, SinkConfig, TracingConfig
+from sonde.config import (
+    ArchiveConfig,
+    CollectorConfig,
+    Config,
+    DaemonConfig,
+    NoKeys,
+    ReportConfig,
+    SinkConfig,
+    TracingConfig,
+)
 from sonde.counters import catalogue
 from sonde.model import MetricSpec
 from sonde.registry import COLLECTORS, OFF_BY_DEFAULT, SINKS, load
@@ -122,6 +131,8 @@ def config() -> str:
         _key_table(ArchiveConfig, defaults["archive"]),
         "## [tracing]\n",
         _key_table(TracingConfig, defaults["tracing"]),
+        "## [report]\n",
+        _key_table(ReportConfig, defaults["report"]),
         "## [collectors.NAME]: keys of every collector\n",
         _key_table(CollectorConfig, defaults["collectors.cpu"]),
     ]

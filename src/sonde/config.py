@@ -3,6 +3,7 @@
     [daemon]                     DaemonConfig, below
     [archive]                    ArchiveConfig, below
     [tracing]                    TracingConfig, below
+    [report]                     ReportConfig, below
     [collectors.<name>]          the keys of every collector (CollectorConfig) and the collector's own
     [sinks.<name>]               the keys of every sink (SinkConfig) and the sink's own
 
@@ -65,6 +66,10 @@ class TracingConfig(NamedTuple):
     max_file_size: Size = Size(4 * 10**9)  # of a trace that is sent to whoever asked for it
 
 
+class ReportConfig(NamedTuple):
+    rules: str = ""  # a file with the site's thresholds and rules for `sonde report`; empty: those of sonde
+
+
 class CollectorConfig(NamedTuple):
     """Keys every collector has."""
 
@@ -95,12 +100,18 @@ class Config(NamedTuple):
     daemon: DaemonConfig = DaemonConfig()
     archive: ArchiveConfig = ArchiveConfig()
     tracing: TracingConfig = TracingConfig()
+    report: ReportConfig = ReportConfig()
     collectors: Mapping[str, Table] = MappingProxyType({})
     sinks: Mapping[str, Table] = MappingProxyType({})
     source: str = "built-in defaults"
 
 
-_SECTIONS: dict[str, type] = {"daemon": DaemonConfig, "archive": ArchiveConfig, "tracing": TracingConfig}
+_SECTIONS: dict[str, type] = {
+    "daemon": DaemonConfig,
+    "archive": ArchiveConfig,
+    "tracing": TracingConfig,
+    "report": ReportConfig,
+}
 
 
 def read(path: str) -> tuple[Table, str]:
@@ -127,7 +138,7 @@ def from_tree(tree: Table, source: str) -> Config:
     from sonde.registry import COLLECTORS, SINKS
 
     try:
-        refuse_unknown(tree, ("daemon", "archive", "tracing", "collectors", "sinks"), "")
+        refuse_unknown(tree, (*_SECTIONS, "collectors", "sinks"), "")
         if "archive" in table(tree, "sinks"):
             raise ConfigError("sinks.archive: the archive has a section of its own", hint="write [archive]")
         for section in _SECTIONS:
@@ -136,6 +147,7 @@ def from_tree(tree: Table, source: str) -> Config:
             daemon=_daemon(bind(DaemonConfig, table(tree, "daemon"), "daemon")),
             archive=_archive(bind(ArchiveConfig, table(tree, "archive"), "archive")),
             tracing=bind(TracingConfig, table(tree, "tracing"), "tracing"),
+            report=bind(ReportConfig, table(tree, "report"), "report"),
             collectors=_plugins(tree, "collectors", COLLECTORS),
             sinks=_plugins(tree, "sinks", SINKS),
             source=source,

@@ -57,8 +57,8 @@ def _keys(
 def render(config: Config) -> str:
     """The whole configuration as TOML."""
     lines = [f"# sonde configuration ({config.source})"]
-    for title, section in (("daemon", config.daemon), ("archive", config.archive), ("tracing", config.tracing)):
-        lines += ["", f"[{title}]", *_assignments(section)]
+    for title in ("daemon", "archive", "tracing", "report"):
+        lines += ["", f"[{title}]", *_assignments(getattr(config, title))]
     for kind, plugins, common in (("collectors", COLLECTORS, CollectorConfig), ("sinks", SINKS, SinkConfig)):
         tables = getattr(config, kind)
         for name in plugins:

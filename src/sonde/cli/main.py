@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "processes": ("sonde.cli.processes", "the training processes that can be asked for a trace"),
     "trace": ("sonde.cli.trace", "the same steps of every rank of a running job, gathered, with a verdict each"),
     "merge": ("sonde.cli.merge", "traces of several ranks as one, on one clock, for Perfetto"),
+    "report": ("sonde.cli.report", "what a recorded job did, and what to change: text, HTML, PDF, plots"),
     "metrics": ("sonde.cli.metrics", "the newest value of every metric, or of those that match"),
     "query": ("sonde.cli.query", "ranges, rates and sparklines from the archive or a Prometheus server"),
     "targets": ("sonde.cli.targets", "service discovery for Prometheus, from Slurm, Kubernetes or a host list"),

@@ -4,7 +4,8 @@
     max(disk_busy, 0.0) >= 0.9
 
 A figure that was not measured is None, and so is what is computed from it; `and`, `or` and `not` are those of three
-values (Kleene): `False and None` is False, `True and None` is None. A rule fires when its condition is True.
+values (Kleene): `False and None` is False, `True and None` is None. `first(a, b)` is the first that was measured. A
+rule fires when its condition is True.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
-_FUNCTIONS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "abs": abs, "ceil": math.ceil}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "abs": abs, "ceil": math.ceil, "first": max}
 _UNITS = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "minute": 60.0, "hour": 3600.0}
 _LONGEST = 500  # characters: nobody writes a longer condition, and the parser recurses
 
@@ -101,6 +102,8 @@ def _value(node: ast.expr, figures: Mapping[str, Any]) -> Any:
 
 def _computed(node: ast.expr, figures: Mapping[str, Any]) -> Any:
     parts = [_value(part, figures) for part in (node.args if isinstance(node, ast.Call) else _parts(node, ""))]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "first":
+        return next((part for part in parts if part is not None), None)
     if any(part is None for part in parts):
         return None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

@@ -191,6 +191,8 @@ def _of_job(recording: Recording, nodes: Sequence[NodeSummary], processes: Seque
     found: dict[str, float | None] = {
         "nodes": len([node for node in nodes if node.last_ns is not None]),
         "nodes_missing": len(recording.missing),
+        "cpu_asked_per_node": _largest(nodes, "cpu_asked"),
+        "memory_asked_per_node": _largest(nodes, "memory_asked"),
         "walltime_asked": walltime,
         "walltime_used_share": ratio(_over(nodes, "duration"), walltime),
         "cpu_imbalance": imbalance([node.figures["cpu_seconds"] for node in nodes]),
@@ -200,6 +202,10 @@ def _of_job(recording: Recording, nodes: Sequence[NodeSummary], processes: Seque
     }
     assert found.keys() == JOB.keys()  # noqa: S101 - the tables are the contract of the rules
     return found
+
+
+def _largest(nodes: Sequence[NodeSummary], name: str) -> float | None:
+    return max((value for node in nodes if (value := node.figures[name]) is not None), default=None)
 
 
 def imbalance(values: Sequence[float | None]) -> float | None:

@@ -124,6 +124,8 @@ DEVICE: dict[str, Figure] = {
 JOB: dict[str, Figure] = {
     "nodes": Figure("", "", "nodes that left values"),
     "nodes_missing": Figure("", "", "nodes of the job that left none"),
+    "cpu_asked_per_node": Figure("cores", "", "CPUs asked for on each node"),
+    "memory_asked_per_node": Figure("bytes", "", "memory asked for on each node"),
     "walltime_asked": Figure("seconds", "", "time the job asked for"),
     "walltime_used_share": Figure("ratio", "", "duration of walltime_asked"),
     "cpu_imbalance": Figure("ratio", "", "what the mean node used less than the busiest, of the busiest"),
