@@ -7,7 +7,7 @@ sonde report DIR --rules site.toml                 with a site's own thresholds
 sonde report DIR --json                            figures, findings and what was not seen, as an object
 
 DIR is what `sonde record` has written: of all nodes, or of one. A figure that was not measured is never shown as 0. The
-text, the page and --json need nothing beside sonde; --pdf and --plots draw with matplotlib: pip install 'sonde[report]'.
+text, the page and --json need nothing beside sonde; --pdf and --plots need matplotlib: pip install 'sonde[report]'.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="in the text: every finding, node and device")
     parser.add_argument("--html", metavar="FILE", help="write one self-contained page")
     parser.add_argument("--pdf", metavar="FILE", help="write a document in A4")
-    parser.add_argument("--plots", metavar="DIR", help="write a picture per plot: NAME_per_node.png, NAME_all_nodes.png")
+    parser.add_argument(
+        "--plots", metavar="DIR", help="write a picture per plot: NAME_per_node.png, NAME_all_nodes.png"
+    )
     parser.add_argument("--svg", action="store_true", help="pictures as SVG instead of PNG")
     parser.add_argument("--rules", metavar="FILE", help="a site's thresholds and rules (default: [report] rules)")
     parser.add_argument("--config", metavar="FILE", help="the configuration [report] is looked up in")

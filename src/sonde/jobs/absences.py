@@ -1,6 +1,6 @@
-"""What a recording does not show, why, and what would make it visible: from gaps of the archive, notes and missing series.
+"""What a recording does not show, why, and what would make it visible: from gaps of the archive and missing series.
 
-    node_rapl_package_joules_total  denied  energy_uj is readable by root only since Linux 5.10    → record as root
+node_rapl_package_joules_total  denied  energy_uj is readable by root only since Linux 5.10    → record as root
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ _REMEDIES = {
     "blank": "",
     "stale": "",
 }
+_NAMED = "name the job: sonde record -- CMD, or --pid"
+_OWN = "record as the job's own user, or as root"
+_CPUFREQ = "a machine that has cpufreq (a virtual one seldom has)"
+_COUNTERS = "record with counters, where perf_event_paranoid allows it"
 # Subjects a report should have: a figure or curve that tells, the metrics it comes from, and what would show it.
 _SUBJECTS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
-    ("CPU time of the job", "cpu_used", ("sonde_job_cpu_", "sonde_process_tree_cpu_"), "name the job: sonde record -- CMD, or --pid"),
-    ("memory of the job", "memory_used", ("sonde_job_memory_", "sonde_process_tree_memory_"), "name the job: sonde record -- CMD, or --pid"),
+    ("CPU time of the job", "cpu_used", ("sonde_job_cpu_", "sonde_process_tree_cpu_"), _NAMED),
+    ("memory of the job", "memory_used", ("sonde_job_memory_", "sonde_process_tree_memory_"), _NAMED),
     ("CPU modes of the node", "host_idle_share", ("node_cpu_seconds",), "record with the collector cpu"),
-    ("storage traffic of the job", "read_bytes", ("sonde_job_read_", "sonde_process_tree_read_"), "record as the job's own user, or as root"),
+    ("storage traffic of the job", "read_bytes", ("sonde_job_read_", "sonde_process_tree_read_"), _OWN),
     ("pressure", "pressure_cpu", ("node_pressure_", "sonde_job_pressure_"), "a kernel with PSI: boot it with psi=1"),
     ("energy", "energy", ("node_rapl_",), "record as root on a machine with RAPL (not in a virtual machine)"),
-    ("frequency of the CPUs", "frequency_share", ("node_cpu_scaling_frequency_",), "a machine that has cpufreq (a virtual one seldom has)"),
+    ("frequency of the CPUs", "frequency_share", ("node_cpu_scaling_frequency_",), _CPUFREQ),
 )  # fmt: skip
 
 
@@ -46,7 +50,7 @@ def absences_of(sheet: Sheet) -> list[Absence]:
         if sheet.figures[figure] is None and not any(metric in explained for metric in metrics):
             found.append(Absence(what, "no values were recorded", remedy, host))
     if not sheet.counters and "sonde_perf_" not in explained:
-        found.append(Absence("hardware counters", "no values were recorded", "record with counters, where perf_event_paranoid allows it", host))  # fmt: skip
+        found.append(Absence("hardware counters", "no values were recorded", _COUNTERS, host))
     if sheet.readings.damaged:
         reason = f"{sheet.readings.damaged} rows of the archive are damaged and were skipped"
         found.append(Absence("some values", reason, "sonde archive check tells which", host))

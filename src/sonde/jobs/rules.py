@@ -3,6 +3,7 @@
     [steal]
     scope = "node"
     when = "host_steal_share > share"
+    title = "CPUs shared with other virtual machines"
     text = "{host_steal_share:percent} CPU steal"
     share = 0.05
 
@@ -28,7 +29,7 @@ from sonde.units import human_bytes, human_seconds
 
 SEVERITIES = ("critical", "warning", "advice", "note")
 DEVICES = ("disk", "filesystem", "network", "infiniband", "accelerator")
-_WORDS = ("scope", "severity", "when", "worst", "text", "advice", "enabled")
+_WORDS = ("title", "scope", "severity", "when", "worst", "text", "advice", "enabled")
 _RULES = os.path.join(os.path.dirname(__file__), "rules.toml")
 _FIELD = re.compile(r"\{([^{}:]+)(?::([a-z_]+))?\}")
 _TEXTS = {"job": {"missing"}, "node": {"host", "last"}, "device": {"host", "device"}}
@@ -36,6 +37,7 @@ _TEXTS = {"job": {"missing"}, "node": {"host", "last"}, "device": {"host", "devi
 
 class Rule(NamedTuple):
     name: str
+    title: str
     scope: str
     severity: str
     when: Expression
@@ -57,6 +59,7 @@ class Place(NamedTuple):
 
 class Finding(NamedTuple):
     rule: str
+    title: str
     severity: str
     places: tuple[Place, ...]  # the worst first; of the job: one without a name
     text: str
@@ -102,7 +105,7 @@ def _rule(name: str, table: Mapping[str, Any], source: str) -> Rule:
 
 
 def _checked(name: str, table: Mapping[str, Any]) -> Rule:
-    for word in ("scope", "severity", "when", "text", "advice"):
+    for word in ("title", "scope", "severity", "when", "text", "advice"):
         if not isinstance(table.get(word), str):
             raise ConfigError(f"{word} must be a text")
     scope, severity = table["scope"], table["severity"]
@@ -115,7 +118,8 @@ def _checked(name: str, table: Mapping[str, Any]) -> Rule:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ConfigError(f"{word} must be a number: it is a threshold", hint=f"known words: {', '.join(_WORDS)}")
     worst = Expression(table["worst"]) if table.get("worst") else None
-    rule = Rule(name, scope, severity, Expression(table["when"]), worst, table["text"], table["advice"], thresholds)
+    title, text, advice = table["title"], table["text"], table["advice"]
+    rule = Rule(name, title, scope, severity, Expression(table["when"]), worst, text, advice, thresholds)
     _refuse_unknown(rule)
     return rule
 
@@ -141,7 +145,8 @@ def _refuse_unknown(rule: Rule) -> None:
     for expression in expressions:
         if unknown := expression.names - known:
             raise ConfigError(
-                f"{expression.text!r}: {', '.join(sorted(unknown))} is neither a figure of a {rule.scope} nor a threshold",
+                f"{expression.text!r}: {', '.join(sorted(unknown))} is neither a figure of a {rule.scope} nor a"
+                " threshold",
                 hint="docs/reference/rules.md has the figures",
             )
 
@@ -190,7 +195,8 @@ def _finding(rule: Rule, fired: list[tuple[Place, dict[str, Any]]]) -> Finding:
     figures = fired[0][1]
     evidence = {name: figures.get(name) for name in sorted(rule.when.names)}
     places = tuple(place for place, _ in fired)
-    return Finding(rule.name, rule.severity, places, told(rule.text, figures), told(rule.advice, figures), evidence)
+    text, advice = told(rule.text, figures), told(rule.advice, figures)
+    return Finding(rule.name, rule.title, rule.severity, places, text, advice, evidence)
 
 
 def told(template: str, figures: Mapping[str, Any]) -> str:
@@ -221,14 +227,23 @@ def _gib(size: float) -> str:
     return f"{math.ceil(gib / step) * step:.0f} GiB"
 
 
+def _whole_time(seconds: float) -> float:
+    """Up to the next 5 minutes, half hour or hour: what a person would ask for."""
+    step = 300 if seconds <= 3600 else 1800 if seconds <= 6 * 3600 else 3600
+    return math.ceil(seconds / step) * step
+
+
 FORMATS: dict[str, Callable[[float], str]] = {
     "bytes": human_bytes,
     "rate": lambda value: f"{human_bytes(value)}/s",
     "percent": _percent,
     "seconds": human_seconds,
     "count": _count,
-    "cores": lambda value: f"{value:.0f}" if value == round(value) else f"{value:.1f}" if value >= 0.1 else f"{value:.2g}",
+    "cores": lambda value: (
+        f"{value:.0f}" if value == round(value) else f"{value:.1f}" if value >= 0.1 else f"{value:.2g}"
+    ),
     "whole": lambda value: f"{value:.0f}",
+    "whole_time": lambda seconds: human_seconds(_whole_time(seconds)),
     "whole_gib": _gib,
 }
 
@@ -249,22 +264,13 @@ def verdict(summary: Summary, judgement: Judgement) -> str:
     seconds = summary.figures["duration"]
     if seconds is None:
         return f"{name}: nothing was recorded"
-    ran = f"{name} ran {human_seconds(seconds)} on {len(summary.nodes)} node{'s' if len(summary.nodes) != 1 else ''}"
+    ran = f"{name}, {len(summary.nodes)} node{'s' if len(summary.nodes) != 1 else ''}, {human_seconds(seconds)}"
     if not judgement.findings:
         return f"{ran}: nothing to change, as far as {_judged(judgement)} could tell"
-    counts = [(sum(finding.severity == level for finding in judgement.findings), level) for level in SEVERITIES]
-    named = ", ".join(f"{count} {_plural(level, count)}" for count, level in counts if count)
-    first = judgement.findings[0]
-    place = where(first)
-    return f"{ran}: {named}. {place + ': ' if place else ''}{first.text}"
+    more = len(judgement.findings) - 1
+    return f"{ran}: {judgement.findings[0].title}" + (f"; {more} more finding{'s' if more > 1 else ''}" if more else "")
 
 
 def _judged(judgement: Judgement) -> str:
     judged = judgement.rules - len(judgement.unjudged)
     return f"all {judged} rules" if not judgement.unjudged else f"{judged} of {judgement.rules} rules"
-
-
-def _plural(level: str, count: int) -> str:
-    if level == "advice":
-        return "advice" if count == 1 else "pieces of advice"
-    return level if level == "critical" or count == 1 else f"{level}s"

@@ -142,7 +142,9 @@ def _recorded(sheet: Sheet) -> None:
 def _gaps(readings: Readings) -> tuple[float | None, float | None]:
     """The longest time between two values of the series that has most, and the share of its values that is missing."""
     fullest = max(
-        (points for name in readings.names for points in readings.of(name)), key=lambda one: len(one.times), default=None
+        (points for name in readings.names for points in readings.of(name)),
+        key=lambda one: len(one.times),
+        default=None,
     )
     if fullest is None or len(fullest.times) < 2:
         return None, None
@@ -181,7 +183,9 @@ def _over(nodes: Sequence[NodeSummary], name: str) -> float | None:
     return _OVER[NODE[name].over](known) if known else None
 
 
-def _of_job(recording: Recording, nodes: Sequence[NodeSummary], processes: Sequence[Process]) -> dict[str, float | None]:
+def _of_job(
+    recording: Recording, nodes: Sequence[NodeSummary], processes: Sequence[Process]
+) -> dict[str, float | None]:
     asked = next((node.about.asked for node in nodes if node.about.asked), None) or {}
     walltime = asked.get("seconds") or (recording.job or {}).get("walltime_seconds")
     ranks: dict[str, float] = {}

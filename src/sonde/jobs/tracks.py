@@ -5,7 +5,7 @@
     curve     least, mean and most per cell of the grid; a cell without a value is None and is drawn as a hole
 
 Times are the gatherer's: the node's own, less what its clock is ahead. It is plain Python, so that a report needs no
-third party: sums, least and most of slices run in C, at 0.1 µs per value.
+third party: sums, least and most of slices run in C, at 0.1 µs per value. Reading uses numpy where it is (reading.py).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from operator import sub
 from typing import Any, NamedTuple
 
 from sonde.clock import NS
+from sonde.jobs.reading import ALWAYS, read
 from sonde.jobs.recording import Node
 from sonde.model import Histogram
 from sonde.store import query
 from sonde.store.form import Series
 from sonde.store.query import Points, Selector
-from sonde.store.reader import EventRow, GapRow
+from sonde.store.reader import GapRow
 
 _BRIDGED = 2.5  # periods a missing value may take
-_ALWAYS = (-(2**62), 2**62)
 
 Cells = list[float | None]
 
@@ -35,12 +35,12 @@ class Grid(NamedTuple):
 
     start_ns: int
     width_ns: int
-    count: int
+    cells: int
 
     @property
     def seconds(self) -> list[float]:
         """The begin of each cell, since the begin of the recording."""
-        return [cell * self.width_ns / NS for cell in range(self.count)]
+        return [cell * self.width_ns / NS for cell in range(self.cells)]
 
 
 class Curve(NamedTuple):
@@ -75,13 +75,12 @@ class Readings:
         selector.known = frozenset(names)
         selector.families = tuple(families)
         with node.archive() as reader:
-            found = [query.in_order(points) for points in reader.read(selector, *_ALWAYS)]
-            self.gaps: list[GapRow] = reader.gaps(*_ALWAYS)
-            self.events: list[EventRow] = reader.events(*_ALWAYS)
-            self.damaged, self.notes = reader.damaged, tuple(reader.notes)
+            found = read(reader, selector, node.about.offset_ns)
+            self.gaps: list[GapRow] = reader.gaps(*ALWAYS)
+            self.damaged = reader.damaged
+        self.folded = found.folded
         self._by_name: dict[str, list[Points]] = {}
-        for points in found:
-            points.times = moved(points.times, node.about.offset_ns)
+        for points in found.points:
             self._by_name.setdefault(points.series.metric, []).append(points)
 
     @property
@@ -129,10 +128,6 @@ class Readings:
         return (min(first for first, _ in edges), max(last for _, last in edges)) if edges else None
 
 
-def moved(times: list[int], offset_ns: int) -> list[int]:
-    return [time - offset_ns for time in times] if offset_ns else times
-
-
 def longest_gap_ns(period_ns: int) -> float:
     return _BRIDGED * period_ns
 
@@ -174,7 +169,7 @@ def total(found: Sequence[Points]) -> Points:
     first = found[0]
     if len(found) == 1:
         return first
-    if all(points.times == first.times for points in found):
+    if all(points.times is first.times or points.times == first.times for points in found):
         values = list(map(sum, zip(*[points.values for points in found], strict=True)))
         return Points(first.series, first.period_ns, first.times, values)
     times = sorted({time for points in found for time in points.times})
@@ -225,7 +220,7 @@ class Plotter:
         self._edges: list[tuple[int, int, int]] = []
 
     def curve(self, points: Points) -> Curve:
-        empty: Cells = [None] * self._grid.count
+        empty: Cells = [None] * self._grid.cells
         low, middle, high = list(empty), list(empty), list(empty)
         values = points.values
         for cell, begin, end in self._edges_of(points):
@@ -238,7 +233,7 @@ class Plotter:
         return Curve(low, middle, high)
 
     def _edges_of(self, points: Points) -> list[tuple[int, int, int]]:
-        if points.times != self._times:
+        if points.times is not self._times and points.times != self._times:
             self._times = points.times
             self._edges = list(_edges(points.times, self._grid))
         return self._edges
@@ -258,7 +253,7 @@ def _edges(times: Sequence[int], grid: Grid) -> Iterable[tuple[int, int, int]]:
     while begin < end:
         cell = (times[begin] - grid.start_ns) // grid.width_ns
         until = bisect_left(times, grid.start_ns + (cell + 1) * grid.width_ns, begin)
-        if 0 <= cell < grid.count:
+        if 0 <= cell < grid.cells:
             yield cell, begin, until
         begin = until
 

@@ -55,7 +55,7 @@ def measure(sheet: Sheet) -> None:
 def _job(sheet: Sheet, readings: Readings) -> None:
     used = readings.rate(*USED)
     asked = (readings.about.asked or {}).get("cpus")
-    there = len({dict(points.series.labels).get("cpu") for points in readings.of("node_cpu_seconds_total")}) or None
+    there = readings.folded.get("node_cpu_seconds_total")
     granted = asked or there
     seconds = readings.increase(*USED)
     throttled = readings.rate("sonde_job_cpu_throttled_seconds_total")
@@ -67,7 +67,9 @@ def _job(sheet: Sheet, readings: Readings) -> None:
         cpu_used_peak=most(used),
         cpu_used_share=ratio(mean(used), granted),
         cpu_seconds=seconds,
-        cpu_system_part=ratio(next(filter(None, (readings.increase(name, mode="system") for name in USED)), 0.0), seconds),
+        cpu_system_part=ratio(
+            next(filter(None, (readings.increase(name, mode="system") for name in USED)), 0.0), seconds
+        ),
         cpu_throttled_share=ratio(mean(throttled), granted),
     )
     sheet.draw("cpu_used", used)

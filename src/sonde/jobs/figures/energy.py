@@ -61,7 +61,8 @@ def _frequency(sheet: Sheet, readings: Readings) -> None:
     governors = readings.of("node_cpu_scaling_governor", governor="powersave")
     if now:
         summed = total(now)
-        average = Points(summed.series, summed.period_ns, summed.times, [value / len(now) for value in summed.values])
+        cpus = readings.folded.get("node_cpu_scaling_frequency_hertz", len(now))
+        average = Points(summed.series, summed.period_ns, summed.times, [value / cpus for value in summed.values])
         sheet.put(frequency_share=ratio(mean(average), sum(highest) / len(highest) if highest else None))
         sheet.draw("frequency", average)
     if governors:

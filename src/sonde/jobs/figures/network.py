@@ -29,7 +29,13 @@ _INFINIBAND = (
     "node_infiniband_rate_bytes_per_second",
 )
 _SATURATED = 0.8
-_LOCAL = ("lo", "docker", "veth", "br-", "virbr")  # what goes through these does not leave the node, or is counted twice
+_LOCAL = (
+    "lo",
+    "docker",
+    "veth",
+    "br-",
+    "virbr",
+)  # what goes through these does not leave the node, or is counted twice
 
 
 def measure(sheet: Sheet) -> None:
@@ -80,16 +86,16 @@ def _saturated(speed: float | None, *rates: Points | None) -> float | None:
 
 
 def _lost(sheet: Sheet, device: str) -> dict[str, float | None]:
-    grown = {
-        name: sheet.readings.increase(f"node_network_{way}_{name}_total", device=device)
-        for way in ("receive", "transmit")
-        for name in ("drop", "errs", "packets")
-    }
+    lost = _grown(sheet, device, "drop", "errs")
+    return {"lost": lost, "lost_share": ratio(lost, _grown(sheet, device, "packets"))}
+
+
+def _grown(sheet: Sheet, device: str, *names: str) -> float | None:
+    """Both directions together; None when neither was measured."""
     found = [
         sheet.readings.increase(f"node_network_{way}_{name}_total", device=device)
         for way in ("receive", "transmit")
-        for name in ("drop", "errs")
+        for name in names
     ]
     known = [value for value in found if value is not None]
-    lost = sum(known) if known else None
-    return {"lost": lost, "lost_share": ratio(lost, grown["packets"])}
+    return sum(known) if known else None

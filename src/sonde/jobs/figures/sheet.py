@@ -1,4 +1,4 @@
-"""What is found out about one node: figures, devices and curves, as the subjects (cpu.py, memory.py, …) fill them in."""
+"""What is found out about one node: figures, devices, curves. The subjects (cpu.py, memory.py, …) fill it in."""
 
 from __future__ import annotations
 

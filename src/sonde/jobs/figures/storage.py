@@ -99,7 +99,10 @@ def _filesystems(sheet: Sheet, readings: Readings) -> None:
         used = most(points) or 0.0
         lowest = least(usable) or 0.0
         taken = used - (least(free) or 0.0) if free is not None else used - lowest
-        files, files_free = _one(readings, "node_filesystem_files", mount), _one(readings, "node_filesystem_files_free", mount)
+        files, files_free = (
+            _one(readings, "node_filesystem_files", mount),
+            _one(readings, "node_filesystem_files_free", mount),
+        )
         inodes = ratio(least(files_free), most(files))
         sheet.device(
             "filesystem",

@@ -13,7 +13,7 @@ from html import escape
 from typing import Any
 
 from sonde.clock import iso
-from sonde.jobs.figures.table import NODE, PLOTS
+from sonde.jobs.figures.table import DEVICE, NODE, PLOTS
 from sonde.jobs.report import Report
 from sonde.jobs.report.hardware import differences, facts
 from sonde.jobs.report.packed import packed_plots
@@ -88,7 +88,11 @@ def _head(summary: Summary) -> str:
     job = summary.job
     title = f"Report of job {summary.name}" if job else f"Report of {summary.name}"
     told = [f"Job {summary.name}" if job else summary.name]
-    told += [f"{label} {job[key]}" for key, label in (("name", "name"), ("user", "user"), ("partition", "partition")) if job.get(key)]
+    told += [
+        f"{label} {job[key]}"
+        for key, label in (("name", "name"), ("user", "user"), ("partition", "partition"))
+        if job.get(key)
+    ]
     told += [f"{len(summary.nodes)} nodes", iso(summary.grid.start_ns, digits=0)]
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>\n'
@@ -148,8 +152,8 @@ def _plots(summary: Summary) -> Iterable[str]:
         '<button id="none" type="button">none</button>'
         '<input id="filter" type="search" placeholder="nodes with…" aria-label="show nodes whose name has">'
         '<div class="hosts" id="hosts" role="group" aria-label="nodes"></div></div>'
-        "<p>Drag across a plot to zoom, double-click or Escape for the whole time; arrows, + and - when it has the focus."
-        " All nodes are on one clock; a hole is a time without values.</p>"
+        "<p>Drag across a plot to zoom, double-click or Escape for the whole time; arrows, + and - when it has the"
+        " focus. All nodes are on one clock; a hole is a time without values.</p>"
         '<div class="plots">'
     )
     for name in summary.plots:
@@ -185,7 +189,8 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Seq
 
     head = "".join(cell("th", column, escape(text)) for column, text in enumerate(header))
     body = "".join(
-        "<tr>" + "".join(cell("td", column, escape(str(text))) for column, text in enumerate(row)) + "</tr>" for row in rows
+        "<tr>" + "".join(cell("td", column, escape(str(text))) for column, text in enumerate(row)) + "</tr>"
+        for row in rows
     )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
@@ -204,15 +209,18 @@ def _devices(summary: Summary) -> Iterable[str]:
     rows: list[list[str]] = []
     for node in summary.nodes:
         for device in node.devices:
-            told = [f"{name.replace('_', ' ')} {_device_figure(name, value)}" for name, value in device.figures.items() if value is not None]
+            told = [
+                f"{name.replace('_', ' ')} {_device_figure(name, value)}"
+                for name, value in device.figures.items()
+                if value is not None
+            ]
             rows.append([node.host, device.kind, device.name, ", ".join(told)])
     if rows:
-        yield f"<details><summary><h2>Devices ({len(rows)})</h2></summary>{_table(('node', 'kind', 'device', 'figures'), rows)}</details>"
+        table = _table(("node", "kind", "device", "figures"), rows)
+        yield f"<h2>Devices</h2><details><summary>{len(rows)} devices</summary>{table}</details>"
 
 
 def _device_figure(name: str, value: float) -> str:
-    from sonde.jobs.figures.table import DEVICE
-
     return figure(name, value, DEVICE[name].unit)
 
 
@@ -220,7 +228,14 @@ def _processes(summary: Summary) -> Iterable[str]:
     if not summary.processes:
         return
     rows = [
-        [one.host, one.pid, one.comm, one.rank, figure("", one.cpu_seconds, "seconds"), figure("", one.memory_peak, "bytes")]
+        [
+            one.host,
+            one.pid,
+            one.comm,
+            one.rank,
+            figure("", one.cpu_seconds, "seconds"),
+            figure("", one.memory_peak, "bytes"),
+        ]
         for one in summary.processes
     ]
     header = ("node", "pid", "command", "rank", "CPU time", "peak memory")

@@ -33,7 +33,7 @@ def packed_plots(summary: Summary) -> dict[str, Any]:
     return {
         "start_ms": grid.start_ns / 1e6,
         "width_ms": grid.width_ns / 1e6,
-        "count": grid.count,
+        "count": grid.cells,
         "hosts": [node.host for node in summary.nodes],
         "plots": plots,
         "values": values,

@@ -1,4 +1,4 @@
-"""The report as a document in A4, by matplotlib: verdict and findings first, then the plots, all nodes beside each node.
+"""The report as a document in A4, by matplotlib: verdict and findings first, then the plots, together and per node.
 
 Every page has the job in its head (Job ID | User | # Nodes | Date) and its number below. A page is begun only when
 there is something to put on it.
@@ -27,7 +27,7 @@ _A4 = (8.27, 11.69)
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.08, 0.95, 0.9, 0.06
 _LINE = 0.0155  # height of a line of text of 9 points
 _ROWS = 4  # plots of a page
-_WIDTH = 98  # characters of a line, about
+_WIDTH = 118  # characters of a line, about
 _COLOURS = {"critical": "#b3261e", "warning": "#9a6700", "advice": "#1a7f37", "note": "#57606a"}
 _FIGURES = (
     "duration", "cpu_used", "cpu_granted", "cpu_used_share", "memory_used_peak", "memory_used_share", "cpu_seconds",
@@ -89,8 +89,8 @@ def _frame(page: Figure, summary: Summary, number: int) -> None:
     for place, (name, text) in enumerate(cells):
         left = _LEFT + place * width
         page.add_artist(Rectangle((left, 0.935), width, 0.035, fill=False, linewidth=0.6, transform=page.transFigure))
-        page.text(left + 0.008, 0.9525, f"{name}: ", fontsize=8, weight="bold", va="center")
-        page.text(left + width - 0.008, 0.9525, text[:26], fontsize=8, va="center", ha="right")
+        page.text(left + 0.008, 0.9525, name, fontsize=7, weight="bold", va="center")
+        page.text(left + 0.065, 0.9525, text[:26], fontsize=7.5, va="center")
     page.text(0.5, 0.025, f"{number}", fontsize=8, ha="center")
     page.text(_RIGHT, 0.025, "sonde report", fontsize=7, ha="right", color="#777777")
 
@@ -104,7 +104,13 @@ def _text_pages(lines: Sequence[Line]) -> Iterator[Figure]:
             page, height = _page(), _TOP
         height -= line.above * _LINE + step
         page.text(
-            _LEFT + line.indent, height, line.text, fontsize=line.size, color=line.colour, weight=line.weight, va="bottom"
+            _LEFT + line.indent,
+            height,
+            line.text,
+            fontsize=line.size,
+            color=line.colour,
+            weight=line.weight,
+            va="bottom",
         )
     yield page
 
@@ -130,13 +136,15 @@ def _lines(report: Report) -> Iterator[Line]:
         if value is not None:
             yield Line(f"{figure_text(name, value, NODE[name].unit):>12}   {NODE[name].meaning}", 8)
     if report.summary.missing:
-        yield from _wrapped(f"Left no values: {', '.join(report.summary.missing)}", Line("", colour=_COLOURS["critical"]))
+        yield from _wrapped(
+            f"Left no values: {', '.join(report.summary.missing)}", Line("", colour=_COLOURS["critical"])
+        )
 
 
 def _plot_page(summary: Summary, names: Sequence[str]) -> Figure:
     page = _page()
     grid = page.add_gridspec(
-        _ROWS, 2, left=_LEFT + 0.03, right=_RIGHT - 0.02, top=_TOP, bottom=_BOTTOM + 0.03, hspace=0.75, wspace=0.4
+        _ROWS, 2, left=_LEFT + 0.03, right=_RIGHT - 0.02, top=_TOP, bottom=_BOTTOM + 0.03, hspace=0.75, wspace=0.45
     )
     for row, name in enumerate(names):
         draw_all_nodes(page.add_subplot(grid[row, 0]), summary, name)
@@ -150,7 +158,9 @@ def _closing(report: Report) -> Iterator[Line]:
         yield Line("Processes, by CPU time", 11, weight="bold", above=0.5)
         for one in summary.processes:
             rank = f"rank {one.rank}" if one.rank else ""
-            times = f"{figure_text('', one.cpu_seconds, 'seconds')}, {figure_text('', one.memory_peak, 'bytes')} at most"
+            times = (
+                f"{figure_text('', one.cpu_seconds, 'seconds')}, {figure_text('', one.memory_peak, 'bytes')} at most"
+            )
             yield Line(f"{one.host}  {one.pid}  {one.comm}  {rank}  {times}", 8)
     counters = [(node.host, counter) for node in summary.nodes for counter in node.counters]
     if counters:

@@ -49,11 +49,11 @@ def moment(time_ns: int | None) -> str | None:
 def flat(value: Any, prefix: str = "") -> dict[str, str]:
     """A tree as dotted names: what context.json says, in two columns."""
     if isinstance(value, Mapping):
-        return {
-            name: text for key, item in value.items() for name, text in flat(item, f"{prefix}{key}.").items()
-        }
+        return {name: text for key, item in value.items() for name, text in flat(item, f"{prefix}{key}.").items()}
     if isinstance(value, list | tuple):
         if all(not isinstance(item, Mapping | list | tuple) for item in value):
             return {prefix.rstrip("."): ", ".join(map(str, value))}
-        return {name: text for place, item in enumerate(value) for name, text in flat(item, f"{prefix}{place}.").items()}
+        return {
+            name: text for place, item in enumerate(value) for name, text in flat(item, f"{prefix}{place}.").items()
+        }
     return {prefix.rstrip("."): "" if value is None else str(value)}

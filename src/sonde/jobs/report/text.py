@@ -1,6 +1,6 @@
 """The report on a terminal: one screen, the verdict first, then what to do about it, then bars, the worst first.
 
-    n3   CPU ██████▏            3.1 of  8    memory ███████████████▋   61.2 of 64.0 GiB
+n3   CPU ██████▏            3.1 of  8    memory ███████████████▋   61.2 of 64.0 GiB
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from sonde.units import human_bytes
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _COLOURS = {"critical": "red", "warning": "yellow", "advice": "green", "note": "grey"}
-_FINDINGS, _NODES, _DEVICES, _ABSENT = 5, 6, 4, 4  # what fits a screen
-_BAR = 16
+_FINDINGS, _NODES, _DEVICES, _ABSENT = 4, 4, 3, 2  # what fits a screen
+_BAR = 12
 
 
 class Style(NamedTuple):
@@ -36,7 +36,7 @@ def render(report: Report, style: Style) -> str:
     lines += _findings(report, style)
     lines += ["", *_nodes(report, style)]
     lines += _devices(report, style)
-    lines += _sums(report)
+    lines += _sums(report, style)
     lines += _absences(report, style)
     return "\n".join(lines if style.unicode else [plain(line) for line in lines])
 
@@ -59,7 +59,8 @@ def _findings(report: Report, style: Style) -> list[str]:
     lines = [line for finding in kept for line in _finding(finding, style)]
     if len(kept) < len(findings):
         names = ", ".join(finding.rule for finding in findings[len(kept) :])
-        lines.append(f"and {len(findings) - len(kept)} more (--all): {names}"[: style.width])
+        more = f"and {len(findings) - len(kept)} more (--all): {names}"
+        lines.append(more if len(more) <= style.width else more[: style.width - 1] + "…")
     return ["", *lines] if lines else []
 
 
@@ -154,7 +155,7 @@ def _told(device: Device, share: float) -> str:
     return f"{text}, {shown(own['memory_peak'], 'bytes')} at most"
 
 
-def _sums(report: Report) -> list[str]:
+def _sums(report: Report, style: Style) -> list[str]:
     figures = report.summary.figures
     parts = []
     for name, label, form in (
@@ -167,7 +168,7 @@ def _sums(report: Report) -> list[str]:
         if (value := figures[name]) is not None:
             parts.append(f"{label} {shown(value, form)}")
     parts += energy(figures["energy"], figures["energy_estimated"])
-    return [", ".join(parts)] if parts else []
+    return textwrap.wrap(", ".join(parts), style.width)
 
 
 def energy(measured: float | None, estimated: float | None) -> list[str]:
