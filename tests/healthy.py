@@ -103,8 +103,9 @@ HEALTHY: dict[str, Course] = {
     },
     **{f'sonde_process_memory_rss_bytes{{pid="{pid}",comm="python",{JOB}}}': still(3 * GIB) for pid in (811, 812)},
     **{f'sonde_job_rank_info{{{JOB},rank="{rank}",pid="{811 + rank}"}}': still(1) for rank in (0, 1)},
-    'sonde_perf_events_total{event="instructions"}': steady(2e9),
-    'sonde_perf_running_ratio{event="instructions"}': still(0.5),
+    'sonde_perf_events_total{event="instructions",group="core",scope="job"}': steady(2e9),
+    'sonde_perf_enabled_seconds_total{group="core",scope="job"}': steady(3.6),
+    'sonde_perf_running_seconds_total{group="core",scope="job"}': steady(0.9),
 }
 ABOUT: dict[str, Any] = {
     "asked": {"cpus": 4, "memory_bytes": 8 * GIB, "seconds": 800},

@@ -5,7 +5,7 @@ node_rapl_package_joules_total  denied  energy_uj is readable by root only since
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from sonde.errors import SondeError
@@ -19,12 +19,7 @@ class Absence(NamedTuple):
     hosts: tuple[str, ...] = ()
 
 
-_REMEDIES = {
-    "denied": "record as root, or let the node's daemon do it",
-    "unsupported": "",
-    "blank": "",
-    "stale": "",
-}
+_DENIED = "record as root, or let the node's daemon do it"
 _NAMED = "name the job: sonde record -- CMD, or --pid"
 _OWN = "record as the job's own user, or as root"
 _CPUFREQ = "a machine that has cpufreq (a virtual one seldom has)"
@@ -41,10 +36,11 @@ _SUBJECTS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
 )  # fmt: skip
 
 
-def absences_of(sheet: Sheet) -> list[Absence]:
+def absences_of(sheet: Sheet, used: Collection[str]) -> list[Absence]:
+    """Of what a report uses, which `used` names; and whatever else was denied, for that can be helped."""
     host = (sheet.readings.about.host,)
     found = [Absence(note.partition(": ")[0], note.partition(": ")[2], "", host) for note in sheet.readings.about.notes]
-    found += _from_gaps(sheet, host)
+    found += _from_gaps(sheet, host, used)
     explained = " ".join(row.metric for row in sheet.readings.gaps)
     for what, figure, metrics, remedy in _SUBJECTS:
         if sheet.figures[figure] is None and not any(metric in explained for metric in metrics):
@@ -57,14 +53,15 @@ def absences_of(sheet: Sheet) -> list[Absence]:
     return found
 
 
-def _from_gaps(sheet: Sheet, host: tuple[str, ...]) -> Iterable[Absence]:
-    """Metrics that miss for the same reason are one absence."""
+def _from_gaps(sheet: Sheet, host: tuple[str, ...], used: Collection[str]) -> Iterable[Absence]:
+    """Metrics that miss for the same reason are one absence. What is there and estimated is told as well."""
     names: dict[tuple[str, str], list[str]] = {}
     for row in sheet.readings.gaps:
-        if row.quality in _REMEDIES:
+        if row.quality == "denied" or row.metric in used or row.metric.startswith("sonde_perf_"):
             names.setdefault((row.quality, row.reason), []).append(row.metric)
     for (quality, reason), metrics in names.items():
-        yield Absence(_named(sorted(set(metrics))), reason or quality, _REMEDIES[quality], host)
+        told = f"{quality}: {reason}" if quality in ("estimated", "multiplexed", "stale") else reason or quality
+        yield Absence(_named(sorted(set(metrics))), told, _DENIED if quality == "denied" else "", host)
 
 
 def _named(metrics: Sequence[str]) -> str:
@@ -76,9 +73,9 @@ def unreadable(host: str, error: SondeError) -> Absence:
 
 
 def merged(absences: Iterable[Absence]) -> list[Absence]:
-    """The same absence of several nodes once, with all their names; what most nodes lack comes first."""
+    """The same absence of several nodes once, with all their names. What can be helped comes first."""
     hosts: dict[tuple[str, str, str], list[str]] = {}
     for absence in absences:
         hosts.setdefault((absence.what, absence.reason, absence.remedy), []).extend(absence.hosts)
     found = [Absence(*key, tuple(dict.fromkeys(names))) for key, names in hosts.items()]
-    return sorted(found, key=lambda absence: -len(absence.hosts))
+    return sorted(found, key=lambda absence: (not absence.remedy, -len(absence.hosts)))

@@ -27,6 +27,7 @@ NAMES = tuple(name for subject in _SUBJECTS for name in subject.NAMES)
 # Three values per cell, node and plot: with 64 nodes and 20 plots that is what a page of some megabytes can hold.
 _CELLS_OF_ALL = 24_000
 _MOST_CELLS, _FEWEST_CELLS = 900, 120
+_CRASH = "crash"  # ended by `sonde record recover`, long after nobody wrote any more
 _TOP = 20  # processes of the whole job
 
 _OVER: dict[str, Callable[[Sequence[float]], float]] = {
@@ -117,7 +118,7 @@ def summarise_node(node: Node, grid: Grid) -> NodeSummary:
         sheet.curves,
         sheet.counters,
         sheet.processes,
-        absences_of(sheet),
+        absences_of(sheet, NAMES),
         first,
         last,
         node.context(),
@@ -129,7 +130,7 @@ def _recorded(sheet: Sheet) -> None:
     about, span = sheet.readings.about, sheet.readings.span()
     clock = about.clock
     sheet.put(
-        interrupted=float(about.ended_ns is None),
+        interrupted=float(about.ended_ns is None or about.ended_by == _CRASH),
         exit_code=about.exit_code,
         clock_offset=abs(clock["offset_ns"]) / NS if clock else None,
         clock_bound=clock["bound_ns"] / NS if clock and "bound_ns" in clock else None,

@@ -56,37 +56,33 @@ def _ranks(sheet: Sheet) -> dict[str, str]:
 
 
 def _counters(sheet: Sheet) -> None:
-    """Totals of each event over processes, CPUs and groups, and the smallest share of the time one was counted."""
-    shares = _running(sheet)
-    for name in sheet.readings.names:
-        if not name.startswith("sonde_perf_") or _is_share(name):
+    """Each event once per scope, scaled up to the whole time by the times of its group (collectors/perf.py).
+
+    An event may be in several groups: the one that was counted longest has it best, and adding them would count twice.
+    """
+    best: dict[tuple[str, str], Counter] = {}
+    for (event, group, scope), found in _by_group(sheet, "sonde_perf_events_total").items():
+        enabled, running = (
+            sum(increase(points) or 0.0 for points in _by_group(sheet, name).get(("", group, scope), []))
+            for name in ("sonde_perf_enabled_seconds_total", "sonde_perf_running_seconds_total")
+        )
+        counted = [grown for points in found if (grown := increase(points)) is not None]
+        if not counted or not running:
             continue
-        events: dict[str, float] = {}
-        for points in sheet.readings.of(name):
-            grown = increase(points) if points.series.kind in ("counter", "untyped") else None
-            if grown is not None:
-                event = dict(points.series.labels).get("event", "")
-                events[event] = events.get(event, 0.0) + grown
-        for event, value in sorted(events.items()):
-            shown = event or name.removeprefix("sonde_perf_").removesuffix("_total")
-            sheet.counters.append(Counter(shown, value, shares.get(event, shares.get(""))))
+        share = running / enabled if enabled else None
+        counter = Counter(event, scope, sum(counted) * enabled / running, share)
+        known = best.get((event, scope))
+        if known is None or (known.running or 0.0) < (share or 0.0):
+            best[event, scope] = counter
+    sheet.counters = [best[key] for key in sorted(best)]
 
 
-def _is_share(name: str) -> bool:
-    return "running" in name or "enabled" in name
-
-
-def _running(sheet: Sheet) -> dict[str, float]:
-    """By event, or for all of them under the empty name."""
-    found: dict[str, float] = {}
-    for name in sheet.readings.names:
-        if name.startswith("sonde_perf_") and "running" in name and name.endswith(("ratio", "share")):
-            for points in sheet.readings.of(name):
-                labels = dict(points.series.labels)
-                event = labels.get("event", "")
-                share = mean(points)
-                if share is not None:
-                    found[event] = min(found.get(event, 1.0), share)
+def _by_group(sheet: Sheet, metric: str) -> dict[tuple[str, str, str], list[Points]]:
+    found: dict[tuple[str, str, str], list[Points]] = {}
+    for points in sheet.readings.of(metric):
+        labels = dict(points.series.labels)
+        key = (labels.get("event", ""), labels.get("group", ""), labels.get("scope", ""))
+        found.setdefault(key, []).append(points)
     return found
 
 

@@ -17,11 +17,12 @@ class Device(NamedTuple):
 
 
 class Counter(NamedTuple):
-    """A hardware or software counter of the job. `running` is the share of the time it was counted; the rest is
-    scaled up.
+    """An event of the processor or the kernel. `running` is the share of the time it was counted: the value is scaled
+    up from it to the whole time.
     """
 
     name: str
+    scope: str  # system, job or tree
     value: float
     running: float | None
 

@@ -244,14 +244,14 @@ def _processes(summary: Summary) -> Iterable[str]:
 
 def _counters(summary: Summary) -> Iterable[str]:
     rows = [
-        [node.host, counter.name, f"{counter.value:,.0f}", figure("", counter.running, "ratio")]
+        [node.host, counter.scope, counter.name, f"{counter.value:,.0f}", figure("", counter.running, "ratio")]
         for node in summary.nodes
         for counter in node.counters
     ]
     if rows:
         told = "Counted for a share of the time, and scaled up to all of it; 100 % is exact."
-        header = ("node", "counter", "value", "share of the time it was counted")
-        yield f"<h2>Counters</h2><p>{told}</p>{_table(header, rows, numbers=(2, 3))}"
+        header = ("node", "of", "counter", "value", "share of the time it was counted")
+        yield f"<h2>Counters</h2><p>{told}</p>{_table(header, rows, numbers=(3, 4))}"
 
 
 def _hardware(summary: Summary) -> Iterable[str]:

@@ -166,7 +166,10 @@ def _closing(report: Report) -> Iterator[Line]:
     if counters:
         yield Line("Counters, and the share of the time they were counted", 11, weight="bold", above=1.2)
         for host, counter in counters[:200]:
-            yield Line(f"{host}  {counter.name}  {counter.value:,.0f}  {figure_text('', counter.running, 'ratio')}", 8)
+            yield Line(
+                f"{host}  {counter.scope}  {counter.name}  {counter.value:,.0f}  {figure_text('', counter.running, 'ratio')}",
+                8,
+            )
     differing = differences([node for node in summary.nodes if node.context])
     if differing:
         yield Line("The nodes differ", 11, weight="bold", above=1.2)
