@@ -106,7 +106,9 @@ def test_energy_that_nothing_measures_is_an_estimate_and_not_energy(tmp_path: Pa
 
 
 def test_nodes_that_begin_apart_and_have_other_clocks_are_aligned_by_time(tmp_path: Path) -> None:
-    spike = {"node_load1": lambda t, host: 9.0 if 30 <= t < 31 and host == "n1" or 20 <= t < 21 and host == "n2" else 1.0}
+    spike = {
+        "node_load1": lambda t, host: 9.0 if 30 <= t < 31 and host == "n1" or 20 <= t < 21 and host == "n2" else 1.0
+    }
     nodes = {
         "n2": {
             "begun_ns": BEGUN_NS + 10 * NS + 3 * NS,
@@ -204,4 +206,3 @@ def test_progress_is_told_for_every_node(tmp_path: Path) -> None:
     summarise(recording(tmp_path / "r"), lambda share, host: told.append((share, host)))
 
     assert told == [(0.0, "n1"), (0.5, "n2")]
-
