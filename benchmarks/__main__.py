@@ -27,6 +27,7 @@ BENCHMARKS = (
     "packages",
     "trigger",
     "merge",
+    "report",
     "floor",
     "daemon",
     "soak",

@@ -227,10 +227,11 @@ def _gib(size: float) -> str:
     return f"{math.ceil(gib / step) * step:.0f} GiB"
 
 
-def _whole_time(seconds: float) -> float:
+def _whole_time(seconds: float) -> str:
     """Up to the next 5 minutes, half hour or hour: what a person would ask for."""
-    step = 300 if seconds <= 3600 else 1800 if seconds <= 6 * 3600 else 3600
-    return math.ceil(seconds / step) * step
+    step = 5 if seconds <= 3600 else 30 if seconds <= 6 * 3600 else 60
+    hours, minutes = divmod(math.ceil(seconds / 60 / step) * step, 60)
+    return " ".join([*([f"{hours} h"] if hours else []), *([f"{minutes} min"] if minutes else [])])
 
 
 FORMATS: dict[str, Callable[[float], str]] = {
@@ -243,7 +244,7 @@ FORMATS: dict[str, Callable[[float], str]] = {
         f"{value:.0f}" if value == round(value) else f"{value:.1f}" if value >= 0.1 else f"{value:.2g}"
     ),
     "whole": lambda value: f"{value:.0f}",
-    "whole_time": lambda seconds: human_seconds(_whole_time(seconds)),
+    "whole_time": _whole_time,
     "whole_gib": _gib,
 }
 

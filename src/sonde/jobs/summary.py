@@ -25,7 +25,7 @@ from sonde.jobs.tracks import Curve, Grid, Plotter, Readings, ratio
 _SUBJECTS = (cpu, memory, storage, network, energy, process)
 NAMES = tuple(name for subject in _SUBJECTS for name in subject.NAMES)
 # Three values per cell, node and plot: with 64 nodes and 20 plots that is what a page of some megabytes can hold.
-_CELLS_OF_ALL = 24_000
+_CELLS_OF_ALL = 40_000
 _MOST_CELLS, _FEWEST_CELLS = 900, 120
 _CRASH = "crash"  # ended by `sonde record recover`, long after nobody wrote any more
 _TOP = 20  # processes of the whole job

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from sonde.cli.main import main
 from tests.healthy import recording, steady
 from tests.recordings import make_recording
+
+from sonde.cli.main import main
 
 STEAL = {f'node_cpu_seconds_total{{cpu="{cpu}",mode="steal"}}': steady(0.2) for cpu in range(4)}
 VERDICT = "Job 4711, 2 nodes, 9 m 55 s: CPUs shared with other virtual machines"

@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.healthy import recording
 
 from sonde.jobs.reading import read
 from sonde.store.query import Selector
-from tests.healthy import recording
 
 
 @pytest.mark.parametrize("offset_ns", [0, 5_000_000])

@@ -3,13 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.healthy import GIB, HEALTHY, recording, steady
+from tests.recordings import BEGUN_NS, make_recording
 
 from sonde.clock import NS
 from sonde.jobs.figures.sheet import Process
 from sonde.jobs.figures.table import DEVICE, JOB, NODE, PLOTS
 from sonde.jobs.summary import Summary, imbalance, summarise
-from tests.healthy import GIB, HEALTHY, recording, steady
-from tests.recordings import BEGUN_NS, make_recording
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_energy_that_nothing_measures_is_an_estimate_and_not_energy(tmp_path: Pa
 
 def test_nodes_that_begin_apart_and_have_other_clocks_are_aligned_by_time(tmp_path: Path) -> None:
     spike = {
-        "node_load1": lambda t, host: 9.0 if 30 <= t < 31 and host == "n1" or 20 <= t < 21 and host == "n2" else 1.0
+        "node_load1": lambda t, host: 9.0 if (30 <= t < 31 and host == "n1") or (20 <= t < 21 and host == "n2") else 1.0
     }
     nodes = {
         "n2": {
@@ -141,13 +141,15 @@ def test_an_event_of_two_groups_is_counted_once(tmp_path: Path) -> None:
 
     (counter,) = summarise(recording(tmp_path / "r", twice)).nodes[0].counters
 
-    assert (counter.value, counter.running) == (pytest.approx(5e8 * 595 * 2), pytest.approx(0.5))
+    assert counter.value == pytest.approx(5e8 * 595 * 2)
+    assert counter.running == pytest.approx(0.5)
 
 
 def test_processes_are_listed_by_cpu_time_with_their_ranks(healthy: Summary) -> None:
     first = healthy.processes[0]
 
-    assert first == Process("n1", "811", "python", "0", pytest.approx(1000 + 1.7 * 595), 3 * GIB)
+    assert first._replace(cpu_seconds=None) == Process("n1", "811", "python", "0", None, 3 * GIB)
+    assert first.cpu_seconds == pytest.approx(1000 + 1.7 * 595)
     assert healthy.figures["ranks"] == 2
 
 

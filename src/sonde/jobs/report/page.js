@@ -36,7 +36,7 @@
 
   function human(value, unit) {
     if (value === null) return "–";
-    if (unit === "ratio") return (value * 100).toPrecision(3).replace(/\.?0+$/, "") + " %";
+    if (unit === "ratio") return +(value * 100).toPrecision(3) + " %";
     if (unit.startsWith("bytes")) {
       const names = ["B", "KiB", "MiB", "GiB", "TiB"]; let n = 0;
       while (Math.abs(value) >= 1024 && n < 4) { value /= 1024; n++; }
@@ -46,6 +46,13 @@
     const suffix = { hertz: " Hz", watts: " W", "1/s": "/s", cores: "" }[unit] ?? "";
     for (const [size, name] of steps) if (Math.abs(value) >= size) return +(value / size).toPrecision(3) + name + suffix;
     return +value.toPrecision(3) + suffix;
+  }
+
+  // Levels people can read: powers of two for bytes, else 1, 2 or 5 times a power of ten.
+  function stepOf(least, binary) {
+    if (binary) return 2 ** Math.max(0, Math.ceil(Math.log2(least)));
+    const size = 10 ** Math.floor(Math.log10(least)), share = least / size;
+    return size * (share <= 1 ? 1 : share <= 2 ? 2 : share <= 5 ? 5 : 10);
   }
 
   function clock(cell) {
@@ -97,11 +104,12 @@
       }
       if (high === -Infinity) { pen.fillStyle = css("--soft"); pen.fillText("no values here", box.left, height / 2); this.at = null; return; }
       if (high <= low) high = low + (low || 1);
+      const step = stepOf((high - low) / 4, plot.unit.startsWith("bytes"));
+      low = Math.floor(low / step) * step; high = Math.ceil(high / step - 1e-9) * step;
       const x = (cell) => box.left + (cell - view.from) / Math.max(1, view.to - view.from - 1) * (box.right - box.left);
       const y = (one) => box.bottom - (one - low) / (high - low) * (box.bottom - box.top);
       pen.strokeStyle = css("--line"); pen.fillStyle = css("--soft"); pen.lineWidth = 1;
-      for (let n = 0; n <= 3; n++) {
-        const level = low + (high - low) * n / 3;
+      for (let level = low; level <= high + step / 2; level += step) {
         pen.beginPath(); pen.moveTo(box.left, y(level)); pen.lineTo(box.right, y(level)); pen.stroke();
         pen.textAlign = "right"; pen.textBaseline = "middle"; pen.fillText(human(level, plot.unit), box.left - 5, y(level));
       }

@@ -90,7 +90,7 @@ def _frame(page: Figure, summary: Summary, number: int) -> None:
         left = _LEFT + place * width
         page.add_artist(Rectangle((left, 0.935), width, 0.035, fill=False, linewidth=0.6, transform=page.transFigure))
         page.text(left + 0.008, 0.9525, name, fontsize=7, weight="bold", va="center")
-        page.text(left + 0.065, 0.9525, text[:26], fontsize=7.5, va="center")
+        page.text(left + 0.075, 0.9525, text[:26], fontsize=7.5, va="center")
     page.text(0.5, 0.025, f"{number}", fontsize=8, ha="center")
     page.text(_RIGHT, 0.025, "sonde report", fontsize=7, ha="right", color="#777777")
 
@@ -116,7 +116,7 @@ def _text_pages(lines: Sequence[Line]) -> Iterator[Figure]:
 
 
 def _wrapped(text: str, line: Line) -> Iterator[Line]:
-    width = int(_WIDTH * 9 / line.size * (1 - line.indent) * (0.9 if line.weight == "bold" else 1))
+    width = int(_WIDTH * 9 / line.size * (1 - line.indent) * (0.82 if line.weight == "bold" else 1))
     for place, part in enumerate(textwrap.wrap(text, width)):
         yield line._replace(text=part, above=0 if place else line.above)
 
@@ -166,10 +166,8 @@ def _closing(report: Report) -> Iterator[Line]:
     if counters:
         yield Line("Counters, and the share of the time they were counted", 11, weight="bold", above=1.2)
         for host, counter in counters[:200]:
-            yield Line(
-                f"{host}  {counter.scope}  {counter.name}  {counter.value:,.0f}  {figure_text('', counter.running, 'ratio')}",
-                8,
-            )
+            share = figure_text("", counter.running, "ratio")
+            yield Line(f"{host}  {counter.scope}  {counter.name}  {counter.value:,.0f}  {share}", 8)
     differing = differences([node for node in summary.nodes if node.context])
     if differing:
         yield Line("The nodes differ", 11, weight="bold", above=1.2)

@@ -5,6 +5,7 @@ A cell without a value is a hole in the line. Figures are made without pyplot: i
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -100,7 +101,7 @@ def _colour(place: int, count: int) -> Any:
 
 
 def _dress(axes: Axes, summary: Summary, name: str, title: str, columns: Sequence[Cells]) -> None:
-    from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentFormatter
+    from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, MultipleLocator, PercentFormatter
 
     unit = PLOTS[name].unit
     axes.set_title(title, fontsize=8, loc="left")
@@ -111,7 +112,7 @@ def _dress(axes: Axes, summary: Summary, name: str, title: str, columns: Sequenc
     most = max((value for values in columns for value in values if value is not None), default=1.0)
     if unit != "hertz":
         axes.set_ylim(0, most * 1.08 or 1.0)
-    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_locator(MultipleLocator(_binary_step(most)) if unit.startswith("bytes") else MaxNLocator(4))
     axes.yaxis.set_major_formatter(
         PercentFormatter(1.0)
         if unit == "ratio"
@@ -119,6 +120,11 @@ def _dress(axes: Axes, summary: Summary, name: str, title: str, columns: Sequenc
         if unit.startswith("bytes")
         else EngFormatter(_UNITS.get(unit, ""))
     )
+
+
+def _binary_step(most: float) -> float:
+    """A power of two that divides the height into two to four parts: 16 GiB, not 14.9."""
+    return float(2 ** max(0, math.ceil(math.log2(most / 4)))) if most >= 8 else 2.0
 
 
 def _binary(unit: str) -> Callable[[float, int], str]:

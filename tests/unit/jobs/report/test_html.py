@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.healthy import recording
+from tests.recordings import JOB, make_recording
 
 from sonde.jobs.report import make_report
 from sonde.jobs.report.html import page
 from sonde.jobs.report.packed import packed_plots
 from sonde.jobs.summary import summarise
-from tests.healthy import recording
-from tests.recordings import JOB, make_recording
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.healthy import recording
 from tests.integration.conftest import require
+from tests.recordings import make_recording
 
 from sonde.jobs.report import Report, make_report
 from sonde.jobs.report.pdf import write_pdf
 from sonde.jobs.report.plots import write_plots
-from tests.healthy import recording
-from tests.recordings import make_recording
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.healthy import GIB, HEALTHY, JOB, ROOT, recording, steady, still
+from tests.recordings import Course
 
 from sonde.jobs.report import Report, make_report
 from sonde.jobs.report.text import Style, bar, energy, render
-from tests.healthy import GIB, HEALTHY, JOB, ROOT, recording, steady, still
-from tests.recordings import Course
 
 FAULTY: dict[str, Course | None] = {
     f"sonde_job_memory_rss_bytes{{{JOB}}}": still(2 * GIB),
