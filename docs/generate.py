@@ -33,6 +33,8 @@ from sonde.config import (
     TracingConfig,
 )
 from sonde.counters import catalogue
+from sonde.jobs import rules as job_rules
+from sonde.jobs.figures.table import DEVICE, JOB, NODE, Figure
 from sonde.model import MetricSpec
 from sonde.registry import COLLECTORS, OFF_BY_DEFAULT, SINKS, load
 from sonde.sinks.otlp_names import INSTRUMENTS, RULES, SCHEMA, Instrument, Rule
@@ -334,12 +336,41 @@ def _formula_row(formula: catalogue.Derived) -> list[str]:
     return [f"`{formula.name}`", formula.unit, f"`{formula.expression}`", formula.help]
 
 
+def rules() -> str:
+    """Every rule of a report and every figure a rule may name."""
+    rows = [
+        [f"`{rule.name}`", rule.severity, rule.scope, f"`{rule.when.text}`", _thresholds(rule), rule.title]
+        for rule in job_rules.load_rules()
+    ]
+    parts = [_MADE, "# Rules of a report\n", *_RULES_INTRODUCTION]
+    parts.append(_table(("rule", "severity", "scope", "fires when", "thresholds", "finding"), rows))
+    for title, figures in (("a node", NODE), ("a device", DEVICE), ("the whole job", JOB)):
+        parts += [f"## Figures of {title}\n", _figure_table(figures)]
+    return "\n".join(parts)
+
+
+_RULES_INTRODUCTION = (
+    "What `sonde report` looks for, from `src/sonde/jobs/rules.toml`; [how-to/report.md](../how-to/report.md) tells how a",
+    "site changes it. A rule fires when its condition is true; one whose figures were not measured says nothing.\n",
+)
+
+
+def _thresholds(rule: job_rules.Rule) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in rule.thresholds.items())
+
+
+def _figure_table(figures: Mapping[str, Figure]) -> str:
+    rows = [[f"`{name}`", figure.unit, figure.over, figure.meaning] for name, figure in figures.items()]
+    return _table(("figure", "unit", "over the nodes", "meaning"), rows)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics,
     "config.md": config,
     "cli.md": cli,
     "otlp.md": otlp,
     "counters.md": counters,
+    "rules.md": rules,
 }
 
 if __name__ == "__main__":

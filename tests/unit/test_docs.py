@@ -56,6 +56,7 @@ def test_a_page_that_is_not_current_is_named(tmp_path: Path) -> None:
         "docs/reference/cli.md",
         "docs/reference/otlp.md",
         "docs/reference/counters.md",
+        "docs/reference/rules.md",
     ]
 
 

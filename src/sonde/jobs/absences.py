@@ -40,6 +40,8 @@ def absences_of(sheet: Sheet, used: Collection[str]) -> list[Absence]:
     """Of what a report uses, which `used` names; and whatever else was denied, for that can be helped."""
     host = (sheet.readings.about.host,)
     found = [Absence(note.partition(": ")[0], note.partition(": ")[2], "", host) for note in sheet.readings.about.notes]
+    if sheet.readings.running:
+        found.append(Absence("the end", "it is still being recorded", "report again when the job has ended", host))
     found += _from_gaps(sheet, host, used)
     explained = " ".join(row.metric for row in sheet.readings.gaps)
     for what, figure, metrics, remedy in _SUBJECTS:

@@ -129,8 +129,9 @@ def _recorded(sheet: Sheet) -> None:
     """How well it was recorded."""
     about, span = sheet.readings.about, sheet.readings.span()
     clock = about.clock
+    open_end = about.ended_ns is None and not sheet.readings.running
     sheet.put(
-        interrupted=float(about.ended_ns is None or about.ended_by == _CRASH),
+        interrupted=float(open_end or about.ended_by == _CRASH),
         exit_code=about.exit_code,
         clock_offset=abs(clock["offset_ns"]) / NS if clock else None,
         clock_bound=clock["bound_ns"] / NS if clock and "bound_ns" in clock else None,

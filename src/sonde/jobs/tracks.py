@@ -10,6 +10,7 @@ third party: sums, least and most of slices run in C, at 0.1 µs per value. Read
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
@@ -25,6 +26,7 @@ from sonde.store.form import Series
 from sonde.store.query import Points, Selector
 from sonde.store.reader import GapRow
 
+_RECENT_NS = 10 * NS
 _BRIDGED = 2.5  # periods a missing value may take
 
 Cells = list[float | None]
@@ -90,6 +92,13 @@ class Readings:
     @property
     def empty(self) -> bool:
         return not self._by_name
+
+    @property
+    def running(self) -> bool:
+        """Whether it is still being recorded: there is no end, and the last value is a few periods old at most."""
+        span = self.span()
+        recent_ns = max(_RECENT_NS, 5 * self.about.period_ns)
+        return self.about.ended_ns is None and span is not None and time.time_ns() - span[1] < recent_ns
 
     def of(self, metric: str, **labels: str) -> list[Points]:
         """The series of a metric that have these labels; histograms are left out."""

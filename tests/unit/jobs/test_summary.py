@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
-from tests.healthy import GIB, HEALTHY, recording, steady
+from tests.healthy import GIB, HEALTHY, SECONDS, recording, steady
 from tests.recordings import BEGUN_NS, make_recording
 
 from sonde.clock import NS
@@ -175,6 +176,15 @@ def test_a_node_that_was_recovered_after_a_crash_was_interrupted(tmp_path: Path)
     found = summarise(recording(tmp_path / "r", nodes={"n2": {"ended_by": "crash"}}))
 
     assert [node.figures["interrupted"] for node in found.nodes] == [0, 1]
+
+
+def test_a_node_that_is_still_recorded_was_not_interrupted(tmp_path: Path) -> None:
+    begun_ns = time.time_ns() - SECONDS * NS
+
+    found = summarise(recording(tmp_path / "r", begun_ns=begun_ns, ended_ns=None, ended_by=""))
+
+    assert [node.figures["interrupted"] for node in found.nodes] == [0, 0]
+    assert "the end" in [absence.what for absence in found.absences]
 
 
 def test_a_node_whose_archive_is_gone_is_there_without_figures(tmp_path: Path) -> None:
