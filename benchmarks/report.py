@@ -7,8 +7,9 @@ import subprocess
 import sys
 import tempfile
 
-from benchmarks.harness import Row
 from tests.recordings import simulate
+
+from benchmarks.harness import Row
 
 NODES, HOURS = 64, 1.0
 MEASURED = """

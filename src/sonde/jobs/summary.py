@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sonde.clock import NS
-from sonde.errors import StoreError, Unavailable
+from sonde.errors import ReadError, StoreError, Unavailable
 from sonde.jobs.absences import Absence, absences_of, merged, unreadable
 from sonde.jobs.figures import cpu, energy, memory, network, process, storage
 from sonde.jobs.figures.sheet import Counter, Device, Process, Sheet
@@ -110,6 +110,12 @@ def summarise_node(node: Node, grid: Grid) -> NodeSummary:
     for subject in _SUBJECTS:
         subject.measure(sheet)
     first, last = readings.span() or (None, None)
+    absences = absences_of(sheet, NAMES)
+    try:
+        context = node.context()
+    except ReadError as error:
+        context = None
+        absences.append(Absence("hardware and software", str(error), "", (node.host,)))
     return NodeSummary(
         node.host,
         node.about,
@@ -118,10 +124,10 @@ def summarise_node(node: Node, grid: Grid) -> NodeSummary:
         sheet.curves,
         sheet.counters,
         sheet.processes,
-        absences_of(sheet, NAMES),
+        absences,
         first,
         last,
-        node.context(),
+        context,
     )
 
 

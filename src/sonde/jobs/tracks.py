@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from operator import sub
 from typing import Any, NamedTuple
@@ -82,7 +82,7 @@ class Readings:
             self.damaged = reader.damaged
         self.folded = found.folded
         self._by_name: dict[str, list[Points]] = {}
-        for points in found.points:
+        for points in _of_this_job(found.points, node.about.job):
             self._by_name.setdefault(points.series.metric, []).append(points)
 
     @property
@@ -135,6 +135,15 @@ class Readings:
         """The first and the last time of any value."""
         edges = [(points.times[0], points.times[-1]) for found in self._by_name.values() for points in found]
         return (min(first for first, _ in edges), max(last for _, last in edges)) if edges else None
+
+
+def _of_this_job(found: Sequence[Points], job: Mapping[str, Any] | None) -> Iterable[Points]:
+    """Without the series of other jobs: a recording that was taken from a daemon has those of the whole node."""
+    ids = {str((job or {}).get(key) or "") for key in ("id", "raw_id")} - {""}
+    owners = {points.series: dict(points.series.labels).get("job_id", "") for points in found}
+    if not ids.intersection(owners.values()):
+        return found
+    return [points for points in found if not owners[points.series] or owners[points.series] in ids]
 
 
 def longest_gap_ns(period_ns: int) -> float:

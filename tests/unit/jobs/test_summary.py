@@ -172,6 +172,24 @@ def test_the_job_of_a_recorder_without_its_own_figures_is_the_tree_of_processes(
     assert figures["cpu_used"] == pytest.approx(2.5)
 
 
+def test_other_jobs_of_the_node_are_left_out(tmp_path: Path) -> None:
+    other = {'sonde_job_cpu_seconds_total{job_id="9",scheduler="slurm",mode="user"}': steady(50)}
+
+    figures = summarise(recording(tmp_path / "r", other)).nodes[0].figures
+
+    assert figures["cpu_used"] == pytest.approx(3.6)
+
+
+def test_a_damaged_description_of_the_hardware_is_not_fatal(tmp_path: Path) -> None:
+    damaged = recording(tmp_path / "r")
+    (tmp_path / "r" / "n1" / "context.json").write_text('{"cpu": ')
+
+    summary = summarise(damaged)
+
+    assert summary.nodes[0].context is None
+    assert any(absence.what == "hardware and software" for absence in summary.absences)
+
+
 def test_a_node_that_was_recovered_after_a_crash_was_interrupted(tmp_path: Path) -> None:
     found = summarise(recording(tmp_path / "r", nodes={"n2": {"ended_by": "crash"}}))
 
