@@ -350,8 +350,9 @@ def rules() -> str:
 
 
 _RULES_INTRODUCTION = (
-    "What `sonde report` looks for, from `src/sonde/jobs/rules.toml`. A rule fires when its condition is true; one whose",
-    "figures were not measured says nothing. [how-to/report.md](../how-to/report.md) tells how a site changes them.\n",
+    "What `sonde report` looks for, from `src/sonde/jobs/rules.toml`. A rule fires when its condition is true; one",
+    "whose figures were not measured says nothing. [how-to/report.md](../how-to/report.md) tells how a site changes",
+    "them.\n",
 )
 
 
