@@ -22,7 +22,7 @@ from sonde.ipc.processes import Process, Processes
 from sonde.loop import Loop, Timer
 from sonde.rpc.peer import Peer
 from sonde.rpc.server import Pending
-from sonde.tracing import kineto, target
+from sonde.tracing import kineto, reasons, target
 from sonde.tracing.recording import Recording, options, start_for, warmup_of
 from sonde.tracing.target import Target
 from sonde.tracing.watch import Key, Seen, Wanted, Watch
@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 _POLL_NS = 5 * NS  # libkineto's period until it was observed
 _UNHEARD_NS = 12 * NS  # beyond its period: its own back-off, at most 10.2 s, is over by then
-_DROPPED_NS = 3 * NS  # a request that was taken up has its temporary file one second before the start
 _LATE_SECONDS = 600.0  # that a file is still looked for when its time was over
 _KEPT = 200  # sessions remembered
 _WAITERS = 64  # long polls of one session
@@ -272,12 +271,7 @@ class Sessions:
 
     def _ended(self, session: Session, one: Target) -> None:
         if one.active:
-            when = {
-                target.REQUESTED: "before it asked for the request",
-                target.DELIVERED: "before its trace began",
-                target.STARTED: "while it was being traced: PyTorch keeps nothing of such a trace",
-            }[one.state]
-            one.end(target.FAILED, f"the process ended {when}")
+            one.end(target.FAILED, reasons.ended(one))
             self._over(session, one)
         if one.state in (target.FAILED, target.TIMED_OUT):
             self._watch.remove((session.name, one.own_pid))
@@ -326,7 +320,7 @@ class Sessions:
             return one.deadline_ns
         # What polls as one that records is believed, whatever the clock of a file server says of its file.
         poll = ((one.process.poll_ns or _POLL_NS) if one.process and one.came_late else 0) + NS
-        return min(one.deadline_ns, one.start_ns + max(_DROPPED_NS, poll))
+        return min(one.deadline_ns, one.start_ns + max(reasons.DROPPED_NS, poll))
 
     def _check(self) -> None:
         self._alarm = None
@@ -339,23 +333,16 @@ class Sessions:
 
     def _expire(self, session: Session, one: Target, now: int) -> None:
         if one.state == target.REQUESTED:
-            one.end(target.TIMED_OUT, one.reason or _silence(one.process))
+            one.end(target.TIMED_OUT, one.reason or reasons.silence(one.process))
         elif one.state == target.DELIVERED and now < one.deadline_ns:
             if one.came_late and one.process is not None and not one.process.kinds & wire.ACTIVITIES:
                 self._begin(session, one, one.start_ns)
                 return
-            one.end(target.FAILED, _dropped(one))
+            one.end(target.FAILED, reasons.dropped(one))
         elif one.state == target.DELIVERED:
-            one.end(
-                target.TIMED_OUT,
-                "its step has not come in time, or it makes none: it would be recorded when it comes, and until then "
-                "the process may take no other request",
-            )
+            one.end(target.TIMED_OUT, reasons.NO_STEP)
         else:
-            one.end(
-                target.TIMED_OUT,
-                "the file was not completed: PyTorch has given it up, or a large trace takes longer (--timeout)",
-            )
+            one.end(target.TIMED_OUT, reasons.UNFINISHED)
         self._over(session, one)
 
     def _note(self, session: Session) -> None:
@@ -394,29 +381,3 @@ class Sessions:
         self._watch.close()
         if self._alarm is not None:
             self._alarm.cancel()
-
-
-def _dropped(one: Target) -> str:
-    """Why a request that was fetched came to nothing, as far as can be seen."""
-    if one.came_late:
-        late = ((one.begun_ns or 0) - (one.start_ns or 0)) / NS
-        return (
-            f"PyTorch dropped the request, its start was in the past: it came to it {late:.1f} s late. "
-            "Was the process stopped, or the host overloaded? Ask again"
-        )
-    process = one.process
-    if process is not None and not process.kinds & wire.ACTIVITIES:
-        return "PyTorch did not take the request up: a profiler was started in the process before"
-    if process is not None and time.monotonic_ns() - process.polled_ns > _DROPPED_NS:
-        return f"PyTorch did not take the request up: {_silence(process)}"
-    return (
-        "PyTorch did not take the request up, most likely because it came to it after its start: its log says why "
-        "(KINETO_LOG_LEVEL=1)"
-    )
-
-
-def _silence(process: Process | None) -> str:
-    if process is None:
-        return "the process has ended"
-    ago = (time.monotonic_ns() - process.polled_ns) / NS
-    return f"it has not asked for {ago:.0f} s: is it stopped? (sonde doctor trace {process.pid or ''})"
