@@ -48,6 +48,43 @@ def test_the_numbers_are_unpacked_and_the_nodes_can_be_switched(shown: tuple[str
     assert re.findall(r"</i>(n\d)</label>", document) == ["n1", "n2"]
 
 
+ACTIONS = """
+<script>
+addEventListener("load", () => setTimeout(() => {
+  const canvas = document.querySelector("#plot-cpu_used canvas"), box = canvas.getBoundingClientRect();
+  const told = [], report = document.createElement("pre");
+  const hover = () => {
+    canvas.dispatchEvent(new PointerEvent("pointermove", {clientX: box.left + box.width / 2, clientY: box.top + 20}));
+    told.push([...document.querySelectorAll("#plot-cpu_used .tip div")].map((line) => line.textContent).join("; "));
+  };
+  hover();
+  document.getElementById("over").click(); hover(); document.getElementById("over").click();
+  document.querySelectorAll("#hosts input")[0].click(); hover();
+  canvas.dispatchEvent(new KeyboardEvent("keydown", {key: "+"}));
+  canvas.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight"})); hover();
+  report.id = "told"; report.textContent = told.join("\\n"); document.body.append(report);
+}, 1500));
+</script>
+"""
+
+
+def test_values_are_shown_below_the_pointer_nodes_are_switched_and_time_is_zoomed(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    write_page(make_report(recording(tmp_path / "r")), str(path))
+    path.write_text(path.read_text().replace("</body>", ACTIONS + "</body>"))
+
+    document, said = _opened(path, tmp_path)
+
+    found = re.search(r'<pre id="told">(.*?)</pre>', document, re.DOTALL)
+    assert found is not None, said
+    each, together, switched, zoomed = found[1].splitlines()
+    assert re.fullmatch(r"14:1[78]:\d\d UTC; n1  3.6; n2  3.6", each)
+    assert together.endswith("UTC; sum of 2 nodes  7.2")
+    assert switched.endswith("UTC; n2  3.6")
+    assert each[:8] < zoomed[:8] < "14:21:00"
+    assert "CONSOLE" not in said
+
+
 def test_the_browser_complains_of_nothing(shown: tuple[str, str]) -> None:
     _, said = shown
 
