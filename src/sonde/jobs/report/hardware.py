@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sonde.jobs.differences import among
-from sonde.jobs.report.plain import flat
 from sonde.jobs.summary import NodeSummary
 
 _MOST = 40  # differences that are told
@@ -34,3 +34,16 @@ def _few(hosts: Sequence[str]) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def flat(value: Any, prefix: str = "") -> dict[str, str]:
+    """A tree as dotted names: what context.json says, in two columns."""
+    if isinstance(value, Mapping):
+        return {name: text for key, item in value.items() for name, text in flat(item, f"{prefix}{key}.").items()}
+    if isinstance(value, list | tuple):
+        if all(not isinstance(item, Mapping | list | tuple) for item in value):
+            return {prefix.rstrip("."): ", ".join(map(str, value))}
+        return {
+            name: text for place, item in enumerate(value) for name, text in flat(item, f"{prefix}{place}.").items()
+        }
+    return {prefix.rstrip("."): "" if value is None else str(value)}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from sonde.clock import iso
 from sonde.jobs.report import Report
+from sonde.jobs.report.hardware import differences
 from sonde.jobs.rules import Finding
 from sonde.jobs.summary import NodeSummary
 
@@ -23,6 +23,9 @@ def as_object(report: Report) -> dict[str, Any]:
         "figures": dict(summary.figures),
         "nodes": [_node(node) for node in summary.nodes],
         "processes": [process._asdict() for process in summary.processes],
+        "differences": [
+            {"subject": subject, "value": value, "nodes": nodes} for subject, value, nodes in differences(summary.nodes)
+        ],
         "not_seen": [absence._asdict() for absence in summary.absences],
     }
 
@@ -44,16 +47,3 @@ def _node(node: NodeSummary) -> dict[str, Any]:
 
 def moment(time_ns: int | None) -> str | None:
     return None if time_ns is None else iso(time_ns)
-
-
-def flat(value: Any, prefix: str = "") -> dict[str, str]:
-    """A tree as dotted names: what context.json says, in two columns."""
-    if isinstance(value, Mapping):
-        return {name: text for key, item in value.items() for name, text in flat(item, f"{prefix}{key}.").items()}
-    if isinstance(value, list | tuple):
-        if all(not isinstance(item, Mapping | list | tuple) for item in value):
-            return {prefix.rstrip("."): ", ".join(map(str, value))}
-        return {
-            name: text for place, item in enumerate(value) for name, text in flat(item, f"{prefix}{place}.").items()
-        }
-    return {prefix.rstrip("."): "" if value is None else str(value)}

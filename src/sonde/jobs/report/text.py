@@ -12,6 +12,7 @@ from typing import NamedTuple
 from sonde.jobs.absences import Absence
 from sonde.jobs.figures.sheet import Device
 from sonde.jobs.report import Report
+from sonde.jobs.report.hardware import differences
 from sonde.jobs.rules import FORMATS, Finding, shown, where
 from sonde.jobs.summary import NodeSummary
 from sonde.units import human_bytes
@@ -37,6 +38,7 @@ def render(report: Report, style: Style) -> str:
     lines += ["", *_nodes(report, style)]
     lines += _devices(report, style)
     lines += _sums(report, style)
+    lines += _differences(report, style)
     lines += _absences(report, style)
     return "\n".join(lines if style.unicode else [plain(line) for line in lines])
 
@@ -175,6 +177,16 @@ def energy(measured: float | None, estimated: float | None) -> list[str]:
     """Kilowatt-hours; nodes that measure it and nodes that do not are not added up."""
     told = [f"energy {measured / 3.6e6:.3g} kWh"] if measured is not None else []
     return told + ([f"energy about {estimated / 3.6e6:.2g} kWh (estimated)"] if estimated is not None else [])
+
+
+def _differences(report: Report, style: Style) -> list[str]:
+    """In what the nodes are not alike: the subjects, or on request who has what."""
+    found = differences(report.summary.nodes)
+    if style.everything:
+        return [f"{subject}: {value} on {hosts}" for subject, value, hosts in found]
+    subjects = list(dict.fromkeys(subject for subject, _, _ in found))
+    more = f" and {len(subjects) - 3} more" if len(subjects) > 3 else ""
+    return textwrap.wrap(f"The nodes differ: {', '.join(subjects[:3])}{more}", style.width) if subjects else []
 
 
 def _absences(report: Report, style: Style) -> list[str]:

@@ -90,6 +90,16 @@ def test_a_bar_is_as_long_as_its_share(share: float | None, drawn: str) -> None:
     assert bar(share, Style(), 4) == drawn
 
 
+def test_nodes_that_are_not_alike_are_told(tmp_path: Path) -> None:
+    def context(host: str) -> dict[str, Any]:
+        return {"host": host, "kernel": {"release": "6.1.0-21" if host == "n2" else "6.1.0-28"}}
+
+    report = reported(tmp_path / "r", context=context)
+
+    assert "The nodes differ: kernel.release" in render(report, Style()).splitlines()
+    assert "kernel.release: 6.1.0-21 on n2" in render(report, Style(everything=True)).splitlines()
+
+
 def test_an_estimate_of_energy_is_called_one() -> None:
     assert energy(3.6e6, None) == ["energy 1 kWh"]
     assert energy(None, 1.8e6) == ["energy about 0.5 kWh (estimated)"]
