@@ -98,6 +98,13 @@ def human_bytes(count: float) -> str:
     raise AssertionError("unreachable")
 
 
+def human_joules(joules: float) -> str:
+    """`126 J`, `35 Wh`, `1.2 kWh`, for people."""
+    if joules < 3600:
+        return f"{joules:.0f} J"
+    return f"{joules / 3600:.3g} Wh" if joules < 3.6e6 else f"{joules / 3.6e6:.3g} kWh"
+
+
 def human_seconds(seconds: float) -> str:
     """`350 µs`, `1.2 ms`, `42 s`, `3 h 5 m`, for people."""
     if seconds < 1e-3:

@@ -1,7 +1,7 @@
 """Energy (RAPL), frequency and heat of the CPUs. The collector has made up for the register's wrap-around already.
 
 Where nothing measures energy it is estimated, and called an estimate: 12 W for each CPU kept busy and 0.3725 W for
-each GB of memory of the node, the averages of Green Algorithms (Lannelongue, Grealey, Inouye 2021, table 1).
+each GB of memory of the node, the averages of Green Algorithms (Lannelongue, Grealey, Inouye 2021).
 """
 
 from __future__ import annotations

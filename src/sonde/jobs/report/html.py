@@ -21,6 +21,7 @@ from sonde.jobs.report.text import absent
 from sonde.jobs.rules import Finding, shown, where
 from sonde.jobs.summary import Summary
 from sonde.jobs.tracks import Curve
+from sonde.units import human_joules
 
 _HERE = os.path.dirname(__file__)
 # The figures on top, with how they are written.
@@ -128,7 +129,7 @@ def figure(name: str, value: float | None, unit: str) -> str:
     if value is None:
         return "–"
     if unit == "joules":
-        return f"{value / 3.6e6:.3g} kWh"
+        return human_joules(value)
     suffix = {"watts": " W", "1/s": "/s", "hertz": " Hz", "celsius": " °C"}.get(unit, "")
     return shown(value, _FORMS.get(unit, "count")) + suffix
 

@@ -15,7 +15,7 @@ from sonde.jobs.report import Report
 from sonde.jobs.report.hardware import differences
 from sonde.jobs.rules import FORMATS, Finding, shown, where
 from sonde.jobs.summary import NodeSummary
-from sonde.units import human_bytes
+from sonde.units import human_bytes, human_joules
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _COLOURS = {"critical": "red", "warning": "yellow", "advice": "green", "note": "grey"}
@@ -174,9 +174,9 @@ def _sums(report: Report, style: Style) -> list[str]:
 
 
 def energy(measured: float | None, estimated: float | None) -> list[str]:
-    """Kilowatt-hours; nodes that measure it and nodes that do not are not added up."""
-    told = [f"energy {measured / 3.6e6:.3g} kWh"] if measured is not None else []
-    return told + ([f"energy about {estimated / 3.6e6:.2g} kWh (estimated)"] if estimated is not None else [])
+    """Nodes that measure it and nodes that do not are not added up."""
+    told = [f"energy {human_joules(measured)}"] if measured is not None else []
+    return told + ([f"energy about {human_joules(estimated)} (estimated)"] if estimated is not None else [])
 
 
 def _differences(report: Report, style: Style) -> list[str]:

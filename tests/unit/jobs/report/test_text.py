@@ -102,5 +102,6 @@ def test_nodes_that_are_not_alike_are_told(tmp_path: Path) -> None:
 
 def test_an_estimate_of_energy_is_called_one() -> None:
     assert energy(3.6e6, None) == ["energy 1 kWh"]
-    assert energy(None, 1.8e6) == ["energy about 0.5 kWh (estimated)"]
+    assert energy(None, 1.8e6) == ["energy about 500 Wh (estimated)"]
+    assert energy(None, 126.0) == ["energy about 126 J (estimated)"]
     assert energy(None, None) == []
