@@ -115,12 +115,14 @@
       }
       pen.textBaseline = "top"; pen.textAlign = "left"; pen.fillText(clock(view.from), box.left, box.bottom + 4);
       pen.textAlign = "right"; pen.fillText(clock(view.to - 1), box.right, box.bottom + 4);
+      pen.save(); pen.beginPath(); pen.rect(box.left, box.top - 2, box.right - box.left, box.bottom - box.top + 4); pen.clip();
       for (const line of every) {
         if (line.least && every.length <= 8) band(pen, line, x, y);
         pen.strokeStyle = line.host === null ? css("--all") : colour(line.host, every.length > 16 ? 0.55 : 0.9);
         pen.lineWidth = every.length > 16 ? 1 : 1.5;
         stroke(pen, line.mean, x, y);
       }
+      pen.restore();
       this.at = { every, x, y, box };
       if (drag) { pen.fillStyle = css("--all") + "33"; pen.fillRect(Math.min(drag.from, drag.to), box.top, Math.abs(drag.to - drag.from), box.bottom - box.top); }
     };
