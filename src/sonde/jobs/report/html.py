@@ -94,7 +94,10 @@ def _head(summary: Summary) -> str:
         for key, label in (("name", "name"), ("user", "user"), ("partition", "partition"))
         if job.get(key)
     ]
-    told += ["1 node" if len(summary.nodes) == 1 else f"{len(summary.nodes)} nodes", iso(summary.grid.start_ns, digits=0)]
+    told += [
+        "1 node" if len(summary.nodes) == 1 else f"{len(summary.nodes)} nodes",
+        iso(summary.grid.start_ns, digits=0),
+    ]
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
