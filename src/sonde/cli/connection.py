@@ -80,6 +80,12 @@ def _has_port(named: str) -> bool:
 
 
 def call(args: argparse.Namespace, function: str, *, timeout: float = 5.0, **arguments: Any) -> dict[str, Any]:
-    address = address_of(args)
+    return call_at(address_of(args), args, function, timeout=timeout, **arguments)
+
+
+def call_at(
+    address: str, args: argparse.Namespace, function: str, *, timeout: float = 5.0, **arguments: Any
+) -> dict[str, Any]:
+    """Ask one of several daemons, with the certificate of the command line where there is TLS."""
     tls = None if address.startswith("unix:") else tls_of(args)
     return client.call(address, function, timeout=timeout, tls=tls, **arguments)

@@ -1,6 +1,6 @@
 """What keeps processes from being traced: one, check by check, or all of this user.
 
-  sonde doctor trace          the daemon, its sockets, and each PyTorch process of yours that has not registered: why
+  sonde doctor trace          daemons, their sockets, and each PyTorch process of yours that has not registered: why
   sonde doctor trace 812      everything that must be right for process 812
 
 Exit code 0 when it can be traced, 1 when not, 3 when no daemon answers: then /proc alone is looked at.
@@ -14,11 +14,11 @@ import os
 from typing import Any
 
 from sonde.cli.arguments import count
-from sonde.cli.connection import add_connection, address_of, call
+from sonde.cli.connection import add_connection, address_of, call, call_at, daemons_of
 from sonde.cli.terminal import paint
 from sonde.errors import Denied, SondeError, TimedOut, Unavailable
 from sonde.hostfs import HostFS
-from sonde.tracing.explain import BAD, OK, UNKNOWN, Check, explain
+from sonde.tracing.explain import BAD, OK, SWITCH_ON, UNKNOWN, Check, explain
 
 _COLOUR = {OK: "green", BAD: "red", UNKNOWN: "yellow"}
 _TIMEOUT = 30.0  # seconds: a node with thousands of processes is looked at
@@ -46,13 +46,35 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _one(args: argparse.Namespace) -> dict[str, Any]:
-    return call(args, "process.explain", timeout=_TIMEOUT, pid=args.pid)
+    """The word of the daemon that knows the process; else of the one it would register with; else of the node's."""
+    replies = [reply for _, reply in _answers(args, "process.explain", pid=args.pid)]
+    return min(replies, key=lambda reply: (not reply["registered"], _listens_elsewhere(reply)))
+
+
+def _listens_elsewhere(reply: dict[str, Any]) -> bool:
+    return any(check["name"] == "socket" and check["state"] == BAD for check in reply["checks"])
+
+
+def _answers(args: argparse.Namespace, function: str, **arguments: Any) -> list[tuple[str, dict[str, Any]]]:
+    """What the daemons here say; raises what is wrong with the first when none of them answers."""
+    found, failed = [], []
+    for address in daemons_of(args):
+        try:
+            found.append((address, call_at(address, args, function, timeout=_TIMEOUT, **arguments)))
+        except SondeError as error:
+            failed.append(error)
+    if not found:
+        raise failed[0]
+    return found
 
 
 def _all(args: argparse.Namespace) -> dict[str, Any]:
-    reply = call(args, "process.list", timeout=_TIMEOUT)
-    addresses, processes = reply["ipc"], reply["processes"]
-    checks = [Check("daemon", OK, f"answers at {address_of(args)}"), _ipc_check(addresses)]
+    replies = _answers(args, "process.list")
+    addresses = [address for _, reply in replies for address in reply["ipc"]]
+    processes = [process for _, reply in replies for process in reply["processes"]]
+    checks = []
+    for address, reply in replies:
+        checks += [Check("daemon", OK, f"answers at {address}"), _ipc_check(reply["ipc"], bool(addresses))]
     mine = [process for process in processes if process["may_trace"]]
     pids = ", ".join(str(process["pid"] or f"({process['own_pid']})") for process in mine)
     others = f", and {len(processes) - len(mine)} of other users" if len(processes) > len(mine) else ""
@@ -61,10 +83,11 @@ def _all(args: argparse.Namespace) -> dict[str, Any]:
     return _summary(checks)
 
 
-def _ipc_check(addresses: list[str]) -> Check:
+def _ipc_check(addresses: list[str], elsewhere: bool) -> Check:
+    """`elsewhere`: another daemon here has tracing on, and may be the one that is meant."""
     if addresses:
         return Check("sockets", OK, ", ".join(addresses))
-    return Check("sockets", BAD, "tracing is switched off", "sonde daemon --tracing, or [tracing] enabled = true")
+    return Check("sockets", UNKNOWN if elsewhere else BAD, "tracing is switched off", SWITCH_ON)
 
 
 def _absentees(args: argparse.Namespace, registered: set[int], addresses: list[str] | None) -> list[Check]:
@@ -98,7 +121,7 @@ def _without_daemon(args: argparse.Namespace, error: SondeError) -> dict[str, An
         raise error
     if args.pid:
         return explain(HostFS(args.root), args.pid, (), uid=os.getuid(), addresses=None).reply()
-    checks = [Check("daemon", BAD, str(error), "start one: sonde daemon --tracing")]
+    checks = [Check("daemon", BAD, str(error), "start one: sonde daemon")]
     return _summary([*checks, *_absentees(args, set(), None)])
 
 

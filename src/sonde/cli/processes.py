@@ -14,9 +14,8 @@ import argparse
 import json
 from typing import Any
 
-from sonde.cli.connection import add_connection, daemons_of
+from sonde.cli.connection import add_connection, call_at, daemons_of
 from sonde.cli.terminal import table
-from sonde.rpc.client import call
 
 _HEADER = ("pid", "user", "job", "rank", "command", "framework", "last poll", "state", "step")
 _RIGHT = (0, 3, 6, 8)
@@ -29,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    replies = [call(address, "process.list", timeout=30.0) for address in daemons_of(args)]
+    replies = [call_at(address, args, "process.list", timeout=30.0) for address in daemons_of(args)]
     found = [process for reply in replies for process in reply["processes"]]
     if args.job:
         found = _of_job(found, args.job)
@@ -56,7 +55,9 @@ def _of_job(processes: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
 
 def _nobody(job: str | None, replies: list[dict[str, Any]]) -> str:
     if not any(reply["ipc"] for reply in replies):
-        return "tracing is switched off in the daemon: start it with --tracing"
+        from sonde.tracing.explain import SWITCH_ON
+
+        return f"tracing is switched off in the daemon: {SWITCH_ON}"
     if job and any(reply["processes"] for reply in replies):
         return f"no process of job {job} has registered; without --job there are others"
     return (

@@ -121,7 +121,9 @@ def _of_host(node: Node, wanted: str) -> list[str]:
     if node.foreign:
         return [f"{node.name}: a dynolog daemon ({node.foreign}): it can be armed, but not followed"]
     if not node.ipc:
-        return [f"{node.name}: daemon up, IPC off: start it with sonde daemon --tracing"]
+        from sonde.tracing.explain import SWITCH_ON
+
+        return [f"{node.name}: daemon up, IPC off: {SWITCH_ON}"]
     if not node.found and not node.missing:
         return [f"{node.name}: daemon up, {wanted} has registered there"]
     return []

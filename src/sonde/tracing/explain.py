@@ -31,6 +31,7 @@ from sonde.tracing.circumstances import (
 from sonde.tracing.identity import command_of, user_name
 
 OK, BAD, UNKNOWN = "ok", "bad", "unknown"
+SWITCH_ON = "start sonde daemon without --no-tracing, and without enabled = false in [tracing]"
 _SILENT_PERIODS = 3
 _LONGEST_PERIOD = 15.0  # seconds: libkineto's 5, and 10 of trying in vain
 
@@ -132,9 +133,13 @@ def _user(subject: Subject) -> Iterator[Check]:
     elif subject.uid in (0, subject.owner):
         yield Check("user", OK, name)
     else:
-        yield Check(
-            "user", BAD, f"it is a process of {name}: you are {user_name(subject.uid)}", f"ask as {name}, or as root"
-        )
+        detail = f"it is a process of {name}: you are {user_name(subject.uid)}"
+        yield Check("user", BAD, detail, _as_whom(subject))
+
+
+def _as_whom(subject: Subject) -> str:
+    """Who may see and trace it."""
+    return f"ask as {user_name(subject.owner)}, or as root" if subject.owner else "ask as root"
 
 
 def _running(subject: Subject) -> Iterator[Check]:
@@ -153,7 +158,7 @@ def _framework(subject: Subject) -> Iterator[Check]:
     elif subject.process is not None:
         yield Check("framework", OK, "it speaks libkineto's language")
     elif libraries is None:
-        yield Check("framework", UNKNOWN, "what it has loaded may not be seen", "ask as its user, or as root")
+        yield Check("framework", UNKNOWN, "what it has loaded may not be seen", _as_whom(subject))
     else:
         yield Check("framework", BAD, "no torch in it (yet)", "it registers about a second after `import torch`")
 
@@ -167,7 +172,7 @@ def _switch(subject: Subject) -> Iterator[Check]:
     elif subject.process is not None or found.client:
         yield Check("switch", OK, f"the program has set {SWITCH} itself")
     elif not found.environ_read:
-        yield Check("switch", UNKNOWN, "its environment may not be read", "ask as its user, or as root")
+        yield Check("switch", UNKNOWN, "its environment may not be read", _as_whom(subject))
     else:
         yield Check(
             "switch", BAD, f"{SWITCH} is not set", f"start it with {SWITCH}=1: it is read once, by `import torch`"
@@ -191,12 +196,7 @@ def _socket(subject: Subject) -> Iterator[Check]:
         yield Check("socket", UNKNOWN, f"{SOCKET_DIR}={theirs}" if theirs else f"@{wire.DAEMON_NAME}")
         return
     if not subject.addresses:
-        yield Check(
-            "socket",
-            BAD,
-            "tracing is switched off in the daemon",
-            "sonde daemon --tracing, or [tracing] enabled = true",
-        )
+        yield Check("socket", BAD, "tracing is switched off in the daemon", SWITCH_ON)
         return
     flaw = (
         "" if subject.process is not None else unreachable(subject.found, subject.addresses, subject.host, subject.pid)
@@ -226,7 +226,7 @@ def _network(subject: Subject) -> Iterator[Check]:
 def _registered(subject: Subject) -> Iterator[Check]:
     process = subject.process
     if subject.addresses is None:
-        yield Check("registered", UNKNOWN, "no daemon answers", "start one: sonde daemon --tracing")
+        yield Check("registered", UNKNOWN, "no daemon answers", "start one: sonde daemon")
     elif process is None:
         reason = obstacle(subject.found, subject.addresses, subject.host, subject.pid)
         if reason == unasked(subject.found) and not is_forked(subject.host, subject.found):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from sonde.cli.main import main
+from sonde.daemon import runs
 from sonde.rpc.server import RpcServer
 
 if TYPE_CHECKING:
@@ -78,3 +82,58 @@ def test_a_pid_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert caught.value.code == 2
     assert "'train.py' is not a whole number" in capsys.readouterr().err
+
+
+class Private:
+    """A daemon as `sonde run` starts one, that knows one process or none."""
+
+    def __init__(self, loop: RunningLoop, number: int, *known: int) -> None:
+        self.run = runs.create(number)
+        self.known = known
+        self.server = RpcServer(loop, {"process.explain": self._explain, "process.list": self._list})
+        loop.call(lambda: self.server.listen(self.run.address))
+
+    def _explain(self, request: dict[str, Any], peer: object) -> dict[str, Any]:
+        registered = request["pid"] in self.known
+        state, where = ("ok", "") if registered else ("bad", f"this daemon listens at {self.run.directory}/dynolog")
+        check = {"name": "socket", "state": state, "detail": where, "hint": ""}
+        verdict = f"said by {os.path.basename(self.run.directory)}"
+        return {"registered": registered, "traceable": registered, "verdict": verdict, "checks": [check]}
+
+    def _list(self, request: dict[str, Any], peer: object) -> dict[str, Any]:
+        known = [{"pid": pid, "own_pid": pid, "may_trace": True} for pid in self.known]
+        return {"host": "n1", "ipc": [f"{self.run.directory}/dynolog"], "processes": known}
+
+
+@pytest.fixture
+def private(loop: RunningLoop, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Private]]:
+    """Two of them: the second knows this very process."""
+    with tempfile.TemporaryDirectory(prefix="xdg") as runtime, ExitStack() as ending:
+        os.mkdir(f"{runtime}/sonde", 0o700)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        monkeypatch.delenv("SONDE_DAEMON", raising=False)
+        found = [Private(loop, 101), Private(loop, 102, os.getpid())]
+        for one in found:
+            ending.callback(os.close, one.run.lock)
+            ending.callback(loop.call, one.server.close)
+        yield found
+
+
+def test_a_process_is_explained_by_the_private_daemon_that_knows_it(
+    private: list[Private], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["doctor", "trace", str(os.getpid())])
+
+    assert capsys.readouterr().out.splitlines()[-1] == "said by 102"
+    assert code == 0
+
+
+def test_private_daemons_are_looked_at_with_all_they_know(
+    private: list[Private], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["doctor", "trace"])
+
+    lines = capsys.readouterr().out.splitlines()
+    for one in private:
+        assert any(line.split()[:2] == ["daemon", "ok"] and line.endswith(one.run.address) for line in lines)
+    assert any(line.startswith("registered") and str(os.getpid()) in line for line in lines)

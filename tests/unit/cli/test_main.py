@@ -78,4 +78,24 @@ def test_a_mistyped_option_gets_the_one_that_was_meant(
         main(words)
 
     assert ended.value.code == 2
-    assert f"did you mean {meant}?" in capsys.readouterr().err
+    assert f": no such option; did you mean {meant}?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--durration", "1s"], "--durration: no such option; did you mean --duration?"),
+        (["--stpes=4"], "--stpes: no such option; did you mean --steps?"),
+        (["--stpes", "4", "--job", "77"], "--stpes: no such option; did you mean --steps?"),
+        (["lst"], "lst: no such verb; did you mean list?; there are list, show, cancel, fetch"),
+        (["--duration", "1s", "77"], "77: no such verb; there are list, show, cancel, fetch"),
+    ],
+)
+def test_a_mistyped_option_before_a_verb_is_not_taken_for_one(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["trace", *words])
+
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"sonde trace: {said}\n  sonde trace --help explains\n"

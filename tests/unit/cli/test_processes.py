@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.authority import Authority
 
 from sonde.cli.main import main
 from sonde.rpc.server import RpcServer
+from sonde.rpc.tls import server_context
 
 if TYPE_CHECKING:
     from tests.conftest import RunningLoop
@@ -92,4 +95,21 @@ def test_that_nobody_is_there_is_said_with_what_to_do(daemon: Daemon, capsys: py
     off = shown(daemon, capsys)
 
     assert "sonde doctor trace" in on[1]
-    assert off == ["tracing is switched off in the daemon: start it with --tracing"]
+    assert off[0].startswith("tracing is switched off in the daemon: start sonde daemon without --no-tracing")
+
+
+def test_a_daemon_with_certificates_is_asked_with_ours(
+    loop: RunningLoop, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path / "authority")
+    theirs = server_context(authority.directory("server", authority.signed("server"), tmp_path / "server"))
+    ours = authority.directory("client", authority.signed("root"), tmp_path / "client")
+    server = RpcServer(loop, {"process.list": lambda request, peer: {"host": "n1", "ipc": ["x"], "processes": [IDLE]}})
+    address = str(loop.call(lambda: server.listen("127.0.0.1:0", tls=theirs)))
+    plain, secure = main(["processes", "--host", address]), main(["processes", "--host", address, "--certs-dir", ours])
+    loop.call(server.close)
+
+    out, err = capsys.readouterr()
+    assert (plain, secure) == (1, 0)
+    assert "this address speaks TLS only" in err
+    assert "python train.py" in out

@@ -92,7 +92,7 @@ def test_each_host_that_gives_nothing_has_its_own_reason() -> None:
     foreign.foreign = "0.6.0"
 
     assert remarks([off, empty, dead, old, foreign], "no process of job 77") == [
-        "n1: daemon up, IPC off: start it with sonde daemon --tracing",
+        "n1: daemon up, IPC off: start sonde daemon without --no-tracing, and without enabled = false in [tracing]",
         "n2: daemon up, no process of job 77 has registered there",
         "n3: n3:1778 did not answer within 5 s",
         "n4: the daemon on n4:1778 is too old to know sessions of traces",

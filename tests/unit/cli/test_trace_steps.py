@@ -49,7 +49,7 @@ def test_whoever_is_told_within_a_poll_period_meets_the_same_multiple(
     step_ms: float, poll: float, apart: int, at: float, later: float
 ) -> None:
     """Of true multiples at k * interval, none lies between the first telling and a poll period after it."""
-    round_up = max(1, -(-2 * poll * 1000 // step_ms))
+    round_up = max(1, -(-2.001 * poll * 1000 // step_ms))  # times are whole nanoseconds: not just the periods needed
     interval = round_up * step_ms * MS
     ranks = [Begun(round(k * interval), round(k * interval + 5 * step_ms * MS)) for k in (7, 8 + apart)]
     now = ranks[1].last_ns + later * S

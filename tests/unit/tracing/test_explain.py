@@ -183,6 +183,15 @@ def test_a_process_of_another_user_cannot_be_traced(uid: int | None, state: str,
     assert (check(found, "user").state, found.traceable) == (state, traceable)
 
 
+@pytest.mark.parametrize(("owner", "hint"), [(3999999, "ask as 3999999, or as root"), (0, "ask as root")])
+def test_who_may_trace_it_is_named_once(owner: int, hint: str, tree: Tree) -> None:
+    tree.add(812, environ=ON)
+    (tree.root / "proc/812/status").write_text(f"Name:\tpython\nUid:\t{owner}\t{owner}\t{owner}\t{owner}\n")
+    found = of(tree, 812, polled(812), uid=7)
+
+    assert check(found, "user").hint == hint
+
+
 def test_a_process_that_is_not_there_is_said_so_and_its_other_name_is_known(tree: Tree) -> None:
     tree.add(900, state="Z")
     container, hidden = polled(812), polled(0)
