@@ -156,6 +156,8 @@ class TraceNode:
         self.sessions[request["session"]] = session
         for actor, target in zip(chosen, session["targets"], strict=True):
             self._play(session, actor, target, start_ns)
+        if not any(target["state"] in ACTIVE for target in session["targets"]):
+            session["state"] = "done"
         return {"session": session, "missing": self._missing}
 
     def _target(self, actor: Actor, start_ns: int) -> Message:
@@ -165,8 +167,8 @@ class TraceNode:
             "uid": actor.uid,
             "rank": actor.rank,
             "job": actor.job,
-            "state": "requested",
-            "reason": "" if actor.accepts else "a profiler runs in it",
+            "state": "refused" if actor.part == "refused" else "requested",
+            "reason": actor.reason if actor.part == "refused" else "" if actor.accepts else "a profiler runs in it",
             "path": f"/tmp/sonde_{actor.pid}.json",
             "size": None,
             "requested_ns": self.now_ns(),
@@ -178,11 +180,10 @@ class TraceNode:
         }
 
     def _play(self, session: Message, actor: Actor, target: Message, start_ns: int) -> None:
-        """Each state in its turn; `stuck` stays with the first."""
-        if actor.part == "stuck":
+        """Each state in its turn; `stuck` and `refused` stay with the first."""
+        if actor.part in ("stuck", "refused"):
             return
-        states = ["delivered", "started", actor.part] if actor.part != "refused" else ["refused"]
-        for number, state in enumerate(states, start=1):
+        for number, state in enumerate(["delivered", "started", actor.part], start=1):
             when = time.monotonic() + number * STEP
             self._loop.call_at(when, self._becomes(session, actor, target, state, start_ns))
 

@@ -303,6 +303,88 @@ def test_a_session_can_be_called_back(node: Make, trace: Trace) -> None:
     assert "no host has a session no-such-session" in again.err
 
 
+def test_what_was_delivered_is_not_called_back_and_that_is_no_success(node: Make, trace: Trace) -> None:
+    one = node("n1", Actor(100, 0, 2), Actor(101, 1, 2, part="refused", reason="not there"))
+    session = trace("--job", "tune", *hosts(one), "--no-wait").out.strip()
+    time.sleep(0.5)
+    told = trace("cancel", session)
+
+    assert told.code == 1
+    assert told.out.splitlines()[-1] == "nothing was left to cancel: 1 written, 1 refused"
+
+
+def test_when_nothing_was_armed_there_is_nothing_to_gather_later(node: Make, trace: Trace) -> None:
+    one = node("n1", *four(part="refused", reason="/data is not writable for ada"))
+    told = trace("--job", "tune", *hosts(one), "--no-wait")
+
+    assert told.code == 1
+    assert told.out.count("refused: /data is not writable for ada") == 4
+    assert "fetch" not in told.err
+    assert os.listdir() == []
+
+
+def test_who_was_not_armed_is_named_when_others_are(node: Make, trace: Trace) -> None:
+    one = node("n1", Actor(100, 0, 2), Actor(101, 1, 2, part="refused", reason="/data is not there"))
+    told = trace("--job", "tune", *hosts(one), "--no-wait")
+
+    assert told.code == 1
+    assert "rank 1 (n1, pid 101): refused: /data is not there" in told.err
+    assert "1 of 2 armed; gather them with" in told.err
+
+
+def contents(folder: str) -> dict[str, tuple[bytes, int]]:
+    """The files of a directory, and when they were written."""
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in Path(folder).iterdir()}
+
+
+def test_a_trace_that_is_here_is_not_fetched_again(node: Make, trace: Trace) -> None:
+    one = node("n1", *four())
+    session = trace("--job", "tune", *hosts(one), "--no-wait").out.strip()
+    first = trace("fetch", session)
+    before = contents(f"trace-{session}")
+    one.files.clear()  # as trace.remove has it
+    again, as_object = trace("fetch", session), trace("fetch", session, "--json")
+    untouched = contents(f"trace-{session}")
+    merged = trace("fetch", session, "--merge")
+
+    assert (first.code, again.code, as_object.code, merged.code) == (0, 0, 0, 0)
+    assert again.out.splitlines() == [*first.out.splitlines()[:-1], f"already gathered: 4 of 4 in trace-{session}"]
+    assert set(as_object.verdicts.values()) == {"ok"}
+    assert untouched == before
+    assert set(contents(f"trace-{session}")) - set(before) == {"merged.json.gz"}
+
+
+def test_only_what_is_missing_is_fetched(node: Make, trace: Trace) -> None:
+    one = node("n1", *four())
+    session = trace("--job", "tune", *hosts(one), "--output", "out", "--keep", "--json").object["session"]
+    os.unlink("out/rank-2_n1_102.json.gz")
+    before = contents("out")
+    told = trace("fetch", session, "--output", "out", "--json")
+
+    assert told.code == 0, told.err
+    assert "already gathered: 3 of 4" in told.err
+    after = contents("out")
+    assert set(after) - set(before) == {"rank-2_n1_102.json.gz"}
+    assert {name: text for name, text in after.items() if name in before and name != "manifest.json"} == {
+        name: text for name, text in before.items() if name != "manifest.json"
+    }
+    assert set(told.verdicts.values()) == {"ok"}
+
+
+def test_what_is_here_of_a_host_that_has_died_stays_in_the_manifest(
+    node: Make, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sonde.cli.trace_follow._PATIENCE", 0.5)
+    one, dying = node("n1", Actor(100, 0, 2)), node("n2", Actor(101, 1, 2))
+    session = trace("--job", "tune", *hosts(one, dying), "--output", "out", "--keep", "--json").object["session"]
+    os.unlink("out/rank-0_n1_100.json.gz")
+    dying.close()
+    told = trace("fetch", session, "--output", "out", "--json")
+
+    assert told.code == 0, told.err
+    assert [row["file"] for row in told.object["ranks"]] == ["rank-0_n1_100.json.gz", "rank-1_n2_101.json.gz"]
+
+
 def test_fetching_without_waiting_takes_what_is_there(node: Make, trace: Trace) -> None:
     one = node("n1", Actor(100, 0, 2), Actor(101, 1, 2, part="stuck"))
     session = trace("--job", "tune", *hosts(one), "--no-wait").out.strip()
@@ -322,6 +404,44 @@ def test_several_jobs_are_a_question(node: Make, trace: Trace) -> None:
     assert told.code == 2
     assert "job 77 of root (1 process, ranks 0); job 78 of root (1 process, ranks 0); pid 102 of root" in told.err
     assert "say which: --job 77, or --all" in told.err
+
+
+def test_others_processes_are_not_announced_as_if_they_could_be_traced(node: Make, trace: Trace) -> None:
+    others = [Actor(100 + rank, rank, 2, uid=7, user="ada", may_trace=False) for rank in range(2)]
+    told = trace("--job", "tune", *hosts(node("n1", *others)))
+    mixed = trace("--job", "both", *hosts(node("n2", Actor(5, job="both"), others[0]._replace(job="both"))), "--json")
+
+    assert told.code == 3
+    assert "2 processes" not in told.err
+    assert "all that was found belongs to ada" in told.err
+    assert "2 processes on 1 host, rank 0, job both, 1 of another user" in mixed.err
+
+
+def test_a_pid_that_is_none_is_said_to_be_none(node: Make, trace: Trace) -> None:
+    told = trace("--pid", "4194999", *hosts(node("n1")))
+
+    assert told.code == 3
+    assert "there is no process 4194999 on this host" in told.err
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("--limit 0", "--limit must be from 1 to 4096, not 0"),
+        ("--timeout 1ms", "--timeout must be from 1s to 1d, not 1ms"),
+        ("--duration 2h", "--duration must be from 1ms to 1h, not 2h"),
+        ("--warmup 1h", "--warmup must be from 0s to 10m, not 1h"),
+    ],
+)
+def test_what_every_daemon_would_refuse_is_a_matter_of_usage(
+    node: Make, trace: Trace, words: str, complaint: str
+) -> None:
+    one = node("n1", *four())
+    told = trace("--job", "tune", *hosts(one), *words.split())
+
+    assert told.code == 2
+    assert complaint in told.err
+    assert one.requests == []
 
 
 def test_a_memory_snapshot_without_a_gpu_is_refused(node: Make, trace: Trace) -> None:
@@ -494,7 +614,10 @@ def test_a_real_dynolog_is_armed_and_not_believed_in(trace: Trace, tmp_path: Pat
     assert rows[0]["path"] == f"/tmp/sonde-{told.object['session']}_812.json"
 
 
-def test_ctrl_c_calls_back_what_it_can_and_says_what_remains(node: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_call_back_what_they_can_and_say_what_remains(
+    node: Make, tmp_path: Path, number: int, code: int
+) -> None:
     one = node("n1", Actor(100, 0, 2), Actor(101, 1, 2, part="stuck"))
     words = [sys.executable, "-m", "sonde", "trace", "--job", "tune", *hosts(one), "--output", "out", "--verbose"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
@@ -504,10 +627,10 @@ def test_ctrl_c_calls_back_what_it_can_and_says_what_remains(node: Make, tmp_pat
         line = process.stderr.readline()
         assert line, seen
         seen += line
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, rest = process.communicate(timeout=20)
 
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "interrupted: 1 cancelled in time" in rest
     assert "1 cannot be called back or are written; to gather them: sonde trace fetch" in rest
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())

@@ -229,6 +229,18 @@ def test_a_request_that_nobody_has_fetched_is_called_back(commands: Commands, lo
     assert again.code == 0, again.err
 
 
+def test_what_pytorch_records_of_the_options_is_as_the_verdict_has_it(commands: Commands, lone: Training) -> None:
+    """A PyTorch that records allocations on demand makes this fail: --help and docs/how-to/trace.md say none does."""
+    told = commands.trace("--pid", str(lone.pid), "--steps", "3", "--shapes", "--memory", "--flops", "--modules")
+    (row,) = told.manifest["ranks"]
+    events = told.events(row["file"])
+
+    assert told.code == 0, told.err
+    assert row["verdict"] == "ok: PyTorch recorded no allocations, no floating-point operations"
+    assert any("Input Dims" in event.get("args", {}) for event in events)
+    assert any(event["name"].startswith("nn.Module: ") for event in events if event.get("cat") == "python_function")
+
+
 def test_a_rank_that_ends_while_it_is_traced_is_named_and_the_other_is_gathered(
     commands: Commands, lone: Training, rank: Callable[..., Training]
 ) -> None:

@@ -75,6 +75,14 @@ def _listens(address: str) -> bool:
     return True
 
 
+def is_here(address: str) -> bool:
+    """Is it an address of this host, whose /proc we see?"""
+    from sonde.address import is_loopback, parse_address
+
+    where = parse_address(address)
+    return bool(where.path) or where.host == "localhost" or is_loopback(where.host)
+
+
 def _has_port(named: str) -> bool:
     return named.rpartition(":")[2].isdigit() and (named.count(":") == 1 or named.startswith("["))
 

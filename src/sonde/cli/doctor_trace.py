@@ -14,7 +14,7 @@ import os
 from typing import Any
 
 from sonde.cli.arguments import count
-from sonde.cli.connection import add_connection, address_of, call, call_at, daemons_of
+from sonde.cli.connection import add_connection, address_of, call, call_at, daemons_of, is_here
 from sonde.cli.terminal import paint
 from sonde.errors import Denied, SondeError, TimedOut, Unavailable
 from sonde.hostfs import HostFS
@@ -92,7 +92,7 @@ def _ipc_check(addresses: list[str], elsewhere: bool) -> Check:
 
 def _absentees(args: argparse.Namespace, registered: set[int], addresses: list[str] | None) -> list[Check]:
     """The processes of this user that could be traced, if it were not for something."""
-    if not _is_here(args):
+    if not is_here(address_of(args)):
         return [_named(one) for one in call(args, "trace.check", timeout=_TIMEOUT, all=True)["missing"]]
     from sonde.tracing.choice import Choice, absent
     from sonde.tracing.identity import identify
@@ -108,16 +108,8 @@ def _named(one: dict[str, Any]) -> Check:
     return Check(str(one["pid"]), BAD, f"{one['command']}{rank}: {one['reason']}", f"sonde doctor trace {one['pid']}")
 
 
-def _is_here(args: argparse.Namespace) -> bool:
-    """Is the daemon that is asked one of this host, whose /proc we see?"""
-    from sonde.address import is_loopback, parse_address
-
-    where = parse_address(address_of(args))
-    return bool(where.path) or where.host == "localhost" or is_loopback(where.host)
-
-
 def _without_daemon(args: argparse.Namespace, error: SondeError) -> dict[str, Any]:
-    if not _is_here(args):
+    if not is_here(address_of(args)):
         raise error
     if args.pid:
         return explain(HostFS(args.root), args.pid, (), uid=os.getuid(), addresses=None).reply()

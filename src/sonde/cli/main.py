@@ -116,8 +116,8 @@ def guarded(name: str, command: Callable[[], int]) -> int:
         return code
     except SondeError as error:
         return explain(name, error)
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as interrupt:
+        return int(getattr(interrupt, "exit_code", 130))  # cli/termination.py has another
     except BrokenPipeError:
         # The reader of a pipe has gone (`sonde metrics | head`): nothing is wrong, and nothing more can be said.
         import os

@@ -26,7 +26,8 @@ from sonde.cli import trace_manifest
 from sonde.cli.arguments import count, duration
 from sonde.cli.connection import tls_of
 from sonde.cli.ranks import parse_ranks
-from sonde.cli.trace_check import census, check, lacks, learn_builds, remarks, shortened
+from sonde.cli.termination import terminable
+from sonde.cli.trace_check import census, check, ended, lacks, learn_builds, name_of, remarks, shortened
 from sonde.cli.trace_dynolog import arm_dynologs
 from sonde.cli.trace_follow import GRACE
 from sonde.cli.trace_hosts import nodes_of, settled
@@ -35,7 +36,7 @@ from sonde.cli.trace_run import Run, default_output
 from sonde.cli.trace_sessions import add_hosts, add_verbs
 from sonde.cli.trace_start import POLL, arm, earliest, measure_clocks, start_of
 from sonde.cli.trace_steps import TRIES, Next, another, in_step
-from sonde.cli.trace_table import expected
+from sonde.cli.trace_table import expected, rows_of
 from sonde.clock import NS
 from sonde.errors import Unavailable
 from sonde.schedulers.hosts import seconds_left
@@ -73,11 +74,11 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
         "--warmup", type=_span, metavar="5s", help="of the profiler (default: 0s for a process without a GPU, else 5s)"
     )
     what.add_argument("--shapes", action="store_true", help="record the shapes of operators' inputs")
-    what.add_argument("--memory", action="store_true", help="record allocations")
+    what.add_argument("--memory", action="store_true", help="record allocations (PyTorch 2.13: none on demand)")
     what.add_argument("--memory-snapshot", action="store_true", help="CUDA's memory snapshot too, a file on its host")
-    what.add_argument("--stacks", action="store_true", help="record Python stacks: costly, large")
-    what.add_argument("--flops", action="store_true", help="estimate floating-point operations")
-    what.add_argument("--modules", action="store_true", help="record the hierarchy of modules")
+    what.add_argument("--stacks", action="store_true", help="record Python calls, of modules too: costly, large")
+    what.add_argument("--flops", action="store_true", help="estimate floating-point operations (as --memory)")
+    what.add_argument("--modules", action="store_true", help="record calls of modules, with the stacks they are in")
     what.add_argument(
         "--activities", type=_activities, default=(), metavar="KIND,KIND", help="record these only, as cpu_op,kernel"
     )
@@ -125,6 +126,11 @@ def _activities(text: str) -> tuple[str, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
+    with terminable():
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     if args.verb is not None:
         return int(args.run_verb(args))
     return record(args)
@@ -172,9 +178,9 @@ def _say_findings(run: Run, plan: Plan) -> None:
     lacking = lacks(nodes, plan.choice.get("ranks", ()), plan.whole_job)
     run.lacking = [lack for lack in lacking if plan.is_named or not lack.host]
     found = any(node.found for node in nodes)
-    if found:
+    if any(node.traceable for node in nodes):
         run.say(census(nodes))
-    run.say(*remarks(nodes, plan.nobody), *shortened(lacking))
+    run.say(*remarks(nodes, plan.nobody), *ended(nodes, plan.choice.get("pids", ())), *shortened(lacking))
     if not found and not any(node.foreign for node in nodes):
         hints = [node.error.hint for node in nodes if node.error is not None and node.error.hint]
         usual = "sonde processes lists what there is, sonde doctor trace explains"
@@ -245,10 +251,10 @@ def _arm(run: Run, plan: Plan) -> None:
         arm(run.nodes, plan, run.session, run.start_ns, tls=run.tls)
         arm_dynologs(run.nodes, plan, run.session, run.start_ns, tls=run.tls)
         learn_builds(run.nodes, run.tls)
+        run.write_down()
     except KeyboardInterrupt:
         run.abandon()
         raise
-    run.write_down()
 
 
 def _limit_ns(run: Run, plan: Plan) -> int:
@@ -260,7 +266,10 @@ def _limit_ns(run: Run, plan: Plan) -> int:
 def _left(run: Run) -> int:
     """--no-wait: say how to come back."""
     rows = run.rows()
-    armed = sum(row.state in ("requested", "delivered", "started", "written", "armed") for row in rows)
+    idle = [row for row in rows if row.state not in ("requested", "delivered", "started", "written", "armed")]
+    armed = len(rows) - len(idle)
+    known = rows_of([], {}, run.lacking)  # these have been said
+    run.say(*(f"{name_of(row.rank, row.pid, row.host)}: {row.verdict}" for row in idle if row not in known))
     run.say(f"session {run.session}: {armed} of {expected(rows)} armed; gather them with: {run.fetch_command()}")
     code = 0 if armed == len(rows) else 1
     if run.args.json:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from sonde.cli.connection import is_here
 from sonde.cli.ranks import folded
 from sonde.cli.trace_hosts import Message, Node
 from sonde.errors import RpcError
@@ -115,6 +117,13 @@ def remarks(nodes: Sequence[Node], wanted: str) -> list[str]:
     return lines
 
 
+def ended(nodes: Sequence[Node], pids: Sequence[int]) -> list[str]:
+    """Pids that were named and are no processes of this host, when no other is asked."""
+    if not all(is_here(node.address) for node in nodes):
+        return []
+    return [f"there is no process {pid} on this host" for pid in pids if not os.path.exists(f"/proc/{pid}")]
+
+
 def _of_host(node: Node, wanted: str) -> list[str]:
     if node.error is not None:
         return [f"{node.name}: {_because(node)}"]
@@ -173,7 +182,7 @@ def _together(group: Sequence[Lack]) -> str:
 
 
 def census(nodes: Sequence[Node]) -> str:
-    """`8 processes on 4 hosts, ranks 0-7, job 77`."""
+    """`8 processes on 4 hosts, ranks 0-7, job 77`, `2 processes on 1 host, 1 of another user`."""
     found = [process for node in nodes for process in node.found]
     hosts = len({node.name for node in nodes if node.found})
     ranks = folded(process["rank"] for process in found if process["rank"] is not None)
@@ -183,6 +192,9 @@ def census(nodes: Sequence[Node]) -> str:
         parts.append(f"rank {ranks}" if ranks.isdigit() else f"ranks {ranks}")
     if jobs:
         parts.append(f"job{'s' if len(jobs) > 1 else ''} {', '.join(jobs[:8])}")
+    others = len(found) - sum(len(node.traceable) for node in nodes)
+    if others:
+        parts.append(f"{others} of {'another user' if others == 1 else 'other users'}")
     return ", ".join(parts)
 
 

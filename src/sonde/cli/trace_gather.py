@@ -10,7 +10,7 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -89,10 +89,11 @@ class Gathering:
         self._moved = moved
         self._stop = threading.Event()
 
-    def gather(self, nodes: Sequence[Node]) -> Iterator[tuple[Key, Gathered]]:
-        """Yield each file as it is done. Left early, it stops at the next piece of each file."""
-        written = [(node, target) for node in nodes for target in node.targets if target["state"] in FETCHABLE]
-        names = names_of(written)
+    def gather(self, nodes: Sequence[Node], here: Collection[Key] = ()) -> Iterator[tuple[Key, Gathered]]:
+        """Yield each file as it is done, without those that are here. Left early, it stops at the next piece."""
+        all_written = [(node, target) for node in nodes for target in node.targets if target["state"] in FETCHABLE]
+        names = names_of(all_written)
+        written = [(node, target) for node, target in all_written if key_of(node, target) not in here]
         hosts: SimpleQueue[Sequence[tuple[Node, Message]]] = SimpleQueue()
         for address in dict.fromkeys(node.address for node, _ in written):
             hosts.put([one for one in written if one[0].address == address])
@@ -133,7 +134,7 @@ class Gathering:
         if size > self._max_size:
             return Gathered(error=_too_large(size, self._max_size, node, target))
         try:
-            return summarised(self._output, self._tried(node, target, name))
+            return summarised(self._output, self._tried(node, target, name), node.asked_for)
         except Interrupted:
             return Gathered(error="not gathered: interrupted")
         except (SondeError, OSError) as error:
@@ -180,12 +181,13 @@ class Receipt(receipt.Receipt):
         super().__init__(limit, lambda size: _too_large(size, limit, node, target))
 
 
-def summarised(output: str, gathered: Gathered) -> Gathered:
+def summarised(output: str, gathered: Gathered, asked: Mapping[str, object]) -> Gathered:
     """With what is in the file; a trace that cannot be read is no trace, though the file stays."""
-    from sonde.tracing.summary import summarise
+    from sonde.tracing.summary import MARKS, summarise
 
+    looked_for = [name for name in MARKS if asked.get(name)]
     try:
-        return gathered._replace(summary=summarise(os.path.join(output, gathered.file)))
+        return gathered._replace(summary=summarise(os.path.join(output, gathered.file), looked_for))
     except SondeError as error:
         return gathered._replace(error=f"not a trace: {error}")
 

@@ -65,6 +65,12 @@ class Node:
         return list(self.session["targets"]) if self.session else []
 
     @property
+    def asked_for(self) -> Message:
+        """What was asked for, as the daemon has understood it."""
+        config: Message = self.session.get("config", {}) if self.session else {}
+        return config
+
+    @property
     def waiting(self) -> list[Message]:
         """Targets of which more is to come."""
         return [] if self.error else [target for target in self.targets if target["state"] not in ENDED]

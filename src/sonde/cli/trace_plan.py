@@ -13,6 +13,7 @@ from sonde.cli.trace_hosts import Message, Node
 from sonde.cli.trace_steps import Next
 from sonde.errors import Denied, UsageError
 from sonde.tracing import kineto
+from sonde.tracing.recording import RANGES
 from sonde.units import Duration
 
 DEFAULT_DURATION = Duration(0.5)  # dynolog's
@@ -56,6 +57,7 @@ class Plan(NamedTuple):
 
 def plan_of(args: argparse.Namespace) -> Plan:
     """Raises UsageError for what contradicts itself or would do harm."""
+    _refuse_beyond(args)
     options = _options(args)
     kineto.check(options)
     chosen = bool(args.pid or args.job or args.all)
@@ -69,6 +71,20 @@ def plan_of(args: argparse.Namespace) -> Plan:
     )
 
 
+def _refuse_beyond(args: argparse.Namespace) -> None:
+    """What every daemon would refuse, before any is asked."""
+    for option, value, name, unit in (
+        ("--duration", args.duration, "duration_ms", 0.001),
+        ("--warmup", args.warmup or Duration(0), "warmup_seconds", 1),
+        ("--timeout", args.timeout, "timeout_seconds", 1),
+        ("--limit", args.limit, "limit", 1),
+    ):
+        shown = type(value)
+        low, high = (shown(bound * unit) for bound in RANGES[name])
+        if not low <= value <= high:
+            raise UsageError(f"{option} must be from {low} to {high}, not {value}")
+
+
 def _options(args: argparse.Namespace) -> kineto.Options:
     if not args.steps and (args.at_step is not None or args.round_up is not None):
         raise UsageError("--at-step and --round-up say at which step to begin", hint="say how many: --steps 10")
@@ -78,7 +94,7 @@ def _options(args: argparse.Namespace) -> kineto.Options:
         raise UsageError("libkineto counts its warm-up in whole seconds", hint="--warmup 5s")
     return kineto.Options(
         log_file=os.path.join(args.directory or "/tmp", "trace.json"),  # noqa: S108 - the default of the daemon
-        duration_ms=max(1, round(args.duration * 1000)),
+        duration_ms=round(args.duration * 1000),
         steps=args.steps or 0,
         at_step=args.at_step or 0,
         round_up=args.round_up if args.round_up is not None else 1,
@@ -86,7 +102,7 @@ def _options(args: argparse.Namespace) -> kineto.Options:
         shapes=args.shapes,
         memory=args.memory,
         snapshot=args.memory_snapshot,
-        stacks=args.stacks,
+        stacks=args.stacks or args.modules,  # modules are frames of the stacks, for those of Python
         flops=args.flops,
         modules=args.modules,
         activities=args.activities,

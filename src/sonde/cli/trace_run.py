@@ -21,6 +21,7 @@ from sonde.cli.trace_check import Lack
 from sonde.cli.trace_follow import cancel, follow
 from sonde.cli.trace_gather import Gathered, Gathering, Key, key_of, remove
 from sonde.cli.trace_hosts import Message, Node
+from sonde.cli.trace_kept import with_kept
 from sonde.cli.trace_progress import Live
 from sonde.cli.trace_steps import Begun
 from sonde.cli.trace_table import Row, as_object, exit_code, expected, rendered, rows_of
@@ -48,6 +49,7 @@ class Run:
         self.start_ns = 0  # the common start by our clock
         self.created_ns = time.time_ns()
         self.gathered: dict[Key, Gathered] = {}
+        self.kept: list[Row] = []  # gathered by an earlier command
         self.merged = ""
         self.state = "armed"
 
@@ -109,7 +111,7 @@ class Run:
         bar = _Bar(sum(target["size"] or 0 for target in written))
         gathering = Gathering(self.session, self.output, max_size=self.args.max_size, tls=self.tls, moved=bar.moved)
         with bar.progress:
-            for key, gathered in gathering.gather(self.nodes):
+            for key, gathered in gathering.gather(self.nodes, frozenset(self.gathered)):
                 self.gathered[key] = gathered
         if not self.args.keep:
             self.say(*remove(filter(self._is_safe, self.nodes), self.session, tls=self.tls))
@@ -170,7 +172,7 @@ class Run:
             self.say(f"not merged: {error}")
 
     def rows(self) -> list[Row]:
-        return rows_of(self.nodes, self.gathered, self.lacking)
+        return with_kept(rows_of(self.nodes, self.gathered, self.lacking), self.kept)
 
     def told(self) -> int:
         """Write the manifest, print the table or the object."""
@@ -201,8 +203,9 @@ class Run:
 
     @property
     def is_armed(self) -> bool:
-        """Has any host taken the request?"""
-        return any(node.session is not None or node.matched for node in self.nodes)
+        """Has any process taken the request, or will? Or is there anything of an earlier one?"""
+        states = [one["state"] for node in self.nodes for one in (*node.targets, *node.matched)]
+        return bool(self.kept) or any(state != "refused" for state in states)
 
     def manifest(self, rows: Sequence[Row]) -> dict[str, Any]:
         return {

@@ -15,9 +15,10 @@ from sonde.cli.connection import tls_of
 from sonde.cli.terminal import table
 from sonde.cli.trace_follow import GRACE, cancel
 from sonde.cli.trace_hosts import Message, Node, nodes_of
-from sonde.cli.trace_run import Run, default_output
+from sonde.cli.trace_kept import kept_rows, restored
+from sonde.cli.trace_run import MERGED, Run, default_output
 from sonde.cli.trace_start import measure_clocks, session_in
-from sonde.cli.trace_table import as_object, rendered, rows_of
+from sonde.cli.trace_table import Row, as_object, rendered, rows_of
 from sonde.clock import NS, iso
 from sonde.errors import RpcError, SondeError, Unavailable
 from sonde.rpc.fanout import Call, fan_out
@@ -134,46 +135,90 @@ def run_show(args: argparse.Namespace) -> int:
 def run_cancel(args: argparse.Namespace) -> int:
     nodes = _known_nodes(args)
     _ask(nodes, args)
+    before = _count(nodes, "cancelled")
     failed = cancel([node for node in nodes if node.session], args.session, tls=tls_of(args))
+    cancelled = _count(nodes, "cancelled") - before
     rows = rows_of(nodes, {}, [])
     if args.json:
         ranks = [as_object(row) for row in rows]
-        print(json.dumps({"session": args.session, "ranks": ranks, "failed": failed}, indent=2))
+        told = {"session": args.session, "cancelled": cancelled, "ranks": ranks, "failed": failed}
+        print(json.dumps(told, indent=2))
     else:
         print(rendered(rows))
-        print("\n".join(failed), end="\n" if failed else "")
-    return 1 if failed else 0
+        print(*failed, _called_back(nodes, cancelled), sep="\n")
+    return 1 if failed or not cancelled else 0
+
+
+def _count(nodes: Sequence[Node], state: str) -> int:
+    return sum(target["state"] == state for node in nodes for target in node.targets)
+
+
+def _called_back(nodes: Sequence[Node], cancelled: int) -> str:
+    targets = [target for node in nodes for target in node.targets]
+    delivered = sum(target["state"] in ("delivered", "started") for target in targets)
+    if delivered:
+        return f"{cancelled} cancelled; {delivered} delivered before, which cannot be called back"
+    if cancelled:
+        return f"{cancelled} cancelled"
+    return f"nothing was left to cancel: {_states({'targets': targets}) or 'no process was armed'}"
 
 
 def run_fetch(args: argparse.Namespace) -> int:
-    nodes = _known_nodes(args)
-    tls = tls_of(args)
     output = args.output or default_output(args.session)
     trace_manifest.check_output(output, args.session)
+    before = trace_manifest.read(output) if _has_manifest(output) else None
+    kept = kept_rows(output, before) if before else []
+    if before and kept and len(kept) == len(before["ranks"]):
+        return _fetched_before(args, output, before, kept)
+    nodes = _known_nodes(args)
     _ask(nodes, args)
-    run = Run(args, args.session, output, nodes, tls)
+    run = Run(args, args.session, output, nodes, tls_of(args))
     trace_manifest.make(output)
-    _take_over(run)
-    run.say(*measure_clocks([node for node in nodes if node.offset is None], tls))
+    if before:
+        _take_over(run, before, kept)
+    run.say(*measure_clocks([node for node in nodes if node.offset is None], run.tls))
     if not args.wait:
         return run.completed(None)
     return run.completed(time.time_ns() + round((float(args.timeout) + GRACE) * NS))
 
 
-def _take_over(run: Run) -> None:
-    """Go on with the manifest that the beginning has written, when it is here."""
-    if not os.path.exists(os.path.join(run.output, trace_manifest.NAME)):
-        return
-    before = trace_manifest.read(run.output)
+def _fetched_before(args: argparse.Namespace, output: str, manifest: Message, kept: Sequence[Row]) -> int:
+    """Everything is here: nobody is asked, and nothing but what --merge adds is written."""
+    if args.merge and not os.path.exists(os.path.join(output, MERGED)):
+        from sonde.cli.merge import parse_manifest
+        from sonde.tracing.merge import merge
+
+        merge(parse_manifest(os.path.join(output, trace_manifest.NAME)), os.path.join(output, MERGED))
+        manifest = manifest | {"merged": MERGED}
+        trace_manifest.write(output, manifest)
+    if args.json:
+        print(json.dumps(manifest | {"exit_code": 0, "output": os.path.abspath(output)}, indent=2))
+    else:
+        print(rendered(kept))
+        print(f"already gathered: {len(kept)} of {len(kept)} in {output}")
+    return 0
+
+
+def _has_manifest(output: str) -> bool:
+    return os.path.exists(os.path.join(output, trace_manifest.NAME))
+
+
+def _take_over(run: Run, before: Message, kept: list[Row]) -> None:
+    """Go on with the manifest that the beginning has written, and with what is here already."""
     run.lacking = trace_manifest.lacks_in(before)
     run.notes = list(before["notes"])
     run.request, run.start_ns, run.created_ns = before["request"], before["start_ns"], before["created_ns"]
+    run.merged = before["merged"] if os.path.exists(os.path.join(run.output, before["merged"] or MERGED)) else ""
+    run.kept = kept
+    run.gathered = restored(run.output, kept, run.nodes)
+    if kept:
+        run.say(f"already gathered: {len(kept)} of {len(before['ranks'])}")
 
 
 def _known_nodes(args: argparse.Namespace) -> list[Node]:
     """The hosts that are named, else those of the manifest, else this one."""
     output = args.output or default_output(args.session)
-    if not args.host and not args.job and os.path.exists(os.path.join(output, trace_manifest.NAME)):
+    if not args.host and not args.job and _has_manifest(output):
         manifest = trace_manifest.read(output)
         if manifest["session"] == args.session:
             return trace_manifest.nodes_in(manifest)
@@ -193,8 +238,9 @@ def _ask(nodes: list[Node], args: argparse.Namespace) -> None:
         else:
             node.error = outcome.error
     if not any(node.session for node in nodes):
-        errors = [str(node.error) for node in nodes if node.error is not None]
+        errors = [node.error for node in nodes if node.error is not None]
         raise Unavailable(
             f"no host has a session {args.session}" + (f": {errors[0]}" if errors else ""),
-            hint="sonde trace list shows those of this host; name others with --host",
+            hint=(errors[0].hint if errors else "")
+            or "sonde trace list shows those of this host; name others with --host",
         )

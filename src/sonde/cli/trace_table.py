@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sonde.cli.ranks import folded
 from sonde.cli.terminal import paint, table
@@ -13,8 +13,19 @@ from sonde.cli.trace_hosts import ENDED, Message, Node
 from sonde.errors import TimedOut
 from sonde.units import human_bytes, human_seconds
 
+if TYPE_CHECKING:
+    from sonde.tracing.summary import Summary
+
 _HEADER = ("rank", "host", "pid", "file", "size", "events", "start skew", "verdict")
 _WORDS = {"timed-out": "timed out"}
+# What was asked for beside operators, by its name in trace.start.
+_CONTENTS = {
+    "shapes": "shapes",
+    "memory": "allocations",
+    "stacks": "stacks",
+    "flops": "floating-point operations",
+    "modules": "modules",
+}
 
 
 class Row(NamedTuple):
@@ -30,6 +41,7 @@ class Row(NamedTuple):
     path: str = ""  # on its host
     file: str = ""  # in the output directory
     size: int | None = None  # bytes of the trace
+    stored: int | None = None  # bytes of `file`, which is compressed
     sha256: str = ""
     events: int | None = None
     operators: int | None = None
@@ -44,14 +56,12 @@ def rows_of(nodes: Sequence[Node], gathered: Mapping[Key, Gathered], lacking: Se
     """A row for everything that was asked for, by rank."""
     rows = [row for node in nodes for row in _of_node(node, gathered)]
     rows += [Row(lack.rank, lack.host, lack.pid, f"not traced: {lack.reason}") for lack in lacking]
-    rows.sort(key=lambda row: (row.rank is None, row.rank or 0, row.host, row.pid or 0))
-    rows = skewed(rows)
-    return apart(rows) if any(_asked(node).get("steps") for node in nodes) else rows
+    rows = skewed(by_rank(rows))
+    return apart(rows) if any(node.asked_for.get("steps") for node in nodes) else rows
 
 
-def _asked(node: Node) -> Message:
-    config: Message = node.session.get("config", {}) if node.session else {}
-    return config
+def by_rank(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row.rank is None, row.rank or 0, row.host, row.pid or 0))
 
 
 def _of_node(node: Node, gathered: Mapping[Key, Gathered]) -> list[Row]:
@@ -109,10 +119,11 @@ def _of_target(node: Node, target: Message, gathered: Gathered | None) -> Row:
     summary = gathered.summary
     wrong = _not_the_steps(node, summary.optimizer_steps)
     return row._replace(
-        verdict=wrong or ": ".join(["ok", *_blemishes(target, summary.operators)]),
+        verdict=wrong or ": ".join(["ok", *_blemishes(target, node.asked_for, summary)]),
         ok=not wrong,
         file=gathered.file,
         size=gathered.size,
+        stored=gathered.stored,
         sha256=gathered.sha256,
         events=summary.events,
         operators=summary.operators,
@@ -127,20 +138,22 @@ def _not_the_steps(node: Node, found: int) -> str:
     There may be more: PyTorch stops recording in a thread, and goes on with its steps meanwhile. By one fewer, because
     the step in which a trace begins or ends need not be whole.
     """
-    asked = _asked(node)
+    asked = node.asked_for
     wanted, kinds = asked.get("steps") or 0, asked.get("activities") or ("user_annotation",)
     if "user_annotation" not in kinds or found >= max(min(wanted, 1), wanted - 1):
         return ""
     return f"recorded {found or 'no'} optimizer step{'s' if found > 1 else ''} instead of {wanted}"
 
 
-def _blemishes(target: Message, operators: int) -> list[str]:
+def _blemishes(target: Message, asked: Message, summary: Summary) -> list[str]:
     """What is to be said of a trace that is there."""
     late_ns = target.get("late_ns") or 0
+    absent = [word for name, word in _CONTENTS.items() if asked.get(name) and name not in summary.contents]
     return [
         *([f"began {human_seconds(late_ns / 1e9)} late, it had not polled in time"] if late_ns > 0 else []),
         *([target["reason"]] if target["reason"] else []),
-        *(["no operator was recorded"] if not operators else []),
+        *([f"PyTorch recorded no {', no '.join(absent)}"] if absent and summary.operators else []),
+        *(["no operator was recorded"] if not summary.operators else []),
     ]
 
 
@@ -204,12 +217,13 @@ def rendered(rows: Sequence[Row]) -> str:
 
 
 def _cells(row: Row) -> list[str]:
+    size = row.stored if row.file else row.size  # of the file that is named
     return [
         "" if row.rank is None else str(row.rank),
         row.host,
         str(row.pid or ""),
         row.file or (row.path if row.state == "written" else ""),
-        "" if row.size is None else human_bytes(row.size),
+        "" if size is None else human_bytes(size),
         "" if row.events is None else f"{row.events}",
         "" if row.skew_ns is None else human_seconds(row.skew_ns / 1e9),
         paint(row.verdict, "green" if row.ok else "red"),

@@ -91,13 +91,13 @@ def _value(name: str, value: object) -> Any:
         return value
     if type(value) is not int and not (name == "timeout_seconds" and type(value) is float):
         raise _refusal(name, "a whole number", value)
-    low, high = _RANGES.get(name, (0, 2**31 - 1))
+    low, high = RANGES.get(name, (0, 2**31 - 1))
     if not low <= value <= high:
         raise RpcError("bad-recording", f"{name} must be from {low} to {high}, not {value!r:.40}")
     return value
 
 
-_RANGES = {
+RANGES = {
     "duration_ms": (1, LONGEST_MS),
     "start_ns": (0, 2**63 - 1),
     "not_before_ns": (0, 2**63 - 1),

@@ -1,11 +1,14 @@
 """What is in a trace file, in one line: how many events and operators, and when the first and the last ran.
 
 Summary(events=1251, operators=980, first_ns=1794801446974076771, last_ns=1794801446979101423,
-        base_ns=1790857026000000000, trace_id="965A83D44FC14ED8A2A097430A36EDA2", optimizer_steps=10)
+        base_ns=1790857026000000000, trace_id="965A83D44FC14ED8A2A097430A36EDA2", optimizer_steps=10,
+        contents={"shapes"})
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from typing import NamedTuple
 
 from sonde.tracing.chrome import Trace, nanoseconds
@@ -19,15 +22,32 @@ class Summary(NamedTuple):
     base_ns: int  # 0: the file has none, and the times are those in it
     trace_id: str
     optimizer_steps: int = 0  # annotations that torch.optim puts around each, as `Optimizer.step#SGD.step`
+    contents: frozenset[str] = frozenset()  # of what was looked for beside operators, what there is
 
 
-def summarise(path: str) -> Summary:
-    """Read the whole file in bounded memory; ParseError when it is no trace or ends too early."""
+# What an event has in it when a recording with the option has recorded it, by the option's name in trace.start.
+MARKS = {
+    "shapes": '"Input Dims"',
+    "memory": '"[memory]"',
+    "stacks": '"python_function"',
+    "flops": '"flops"',
+    "modules": '"Python module id"',
+}
+
+
+def summarise(path: str, looked_for: Collection[str] = ()) -> Summary:
+    """Read the whole file in bounded memory; ParseError when it is no trace or ends too early.
+
+    `looked_for` are names of MARKS.
+    """
     operators = steps = 0
     first: int | None = None
     last: int | None = None
+    unseen = {name: MARKS[name] for name in looked_for}
     with Trace(path) as trace:
         for found in trace.events():
+            if unseen:
+                _look(found, unseen)
             kind, phase, begin, duration = found.group("cat", "ph", "ts", "dur")
             if kind == '"user_annotation"' and (found.group("name") or "").startswith('"Optimizer.step#'):
                 steps += 1
@@ -47,4 +67,13 @@ def summarise(path: str) -> Summary:
             base,
             str(trace.metadata.get("trace_id", "")),
             steps,
+            frozenset(looked_for) - unseen.keys(),
         )
+
+
+def _look(found: re.Match[str], unseen: dict[str, str]) -> None:
+    """Take out what an event shows to be there."""
+    text, (start, end) = found.string, found.span("event")
+    for name, mark in tuple(unseen.items()):
+        if text.find(mark, start, end) >= 0:
+            del unseen[name]

@@ -54,6 +54,13 @@ def test_everything_that_can_be_recorded_is_passed_on() -> None:
     assert made.seconds == 0.5
 
 
+def test_modules_are_recorded_with_the_stacks_they_are_in() -> None:
+    made = plan("--modules")
+
+    assert (made.recording["modules"], made.recording["stacks"], made.options.stacks) == (True, True, True)
+    assert not plan("--shapes").options.stacks
+
+
 def test_steps_have_no_duration_and_one_beginning() -> None:
     assert plan("--steps", "10").recording["round_up"] == 1
     assert plan("--steps", "10", "--round-up", "100").recording["round_up"] == 100

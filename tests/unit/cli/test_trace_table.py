@@ -68,6 +68,26 @@ def test_a_blemish_is_told(fields: dict[str, Any], operators: int, verdict: str)
 
 
 @pytest.mark.parametrize(
+    ("asked", "there", "verdict"),
+    [
+        ({"memory": True, "shapes": True}, {"shapes"}, "ok: PyTorch recorded no allocations"),
+        ({"memory": True, "flops": True}, set(), "ok: PyTorch recorded no allocations, no floating-point operations"),
+        ({"stacks": True, "modules": True, "memory": False}, {"stacks", "modules"}, "ok"),
+    ],
+)
+def test_what_was_asked_for_and_is_not_there_is_told(asked: dict[str, Any], there: set[str], verdict: str) -> None:
+    one = node(target("written"))
+    assert one.session is not None
+    one.session["config"] = asked
+    file = gathered()
+    assert file.summary is not None
+    file = file._replace(summary=file.summary._replace(contents=frozenset(there)))
+    (row,) = rows_of([one], {("n1:1778", 812, 812): file}, [])
+
+    assert (row.verdict, row.ok) == (verdict, True)
+
+
+@pytest.mark.parametrize(
     ("asked", "found", "verdict"),
     [
         ({"steps": 5}, 5, "ok"),
@@ -177,7 +197,8 @@ def test_the_exit_code_tells_the_kind_of_failure(rows: list[Row], code: int) -> 
 
 
 def test_ranks_that_are_nowhere_are_one_row_of_the_table() -> None:
-    rows = [Row(0, "n1", 812, "ok", ok=True, file="rank-0_n1_812.json.gz", size=2048, events=9, skew_ns=2_000_000)]
+    good = Row(0, "n1", 812, "ok", ok=True, file="rank-0_n1_812.json.gz", size=99999, events=9, skew_ns=2_000_000)
+    rows = [good._replace(stored=2048)]
     rows += [Row(rank, "", None, "not traced: no process found on any host") for rank in (1, 2, 3)]
 
     assert rendered(rows).splitlines() == [

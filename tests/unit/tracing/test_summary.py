@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,17 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ParseError, match="looks cut off, after 29 events"):
         summarise(str(path))
+
+
+def test_what_is_looked_for_is_found_by_its_mark(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2, "args": {"Input Dims": [[1, 2]]}},
+        {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": 2, "args": {"Bytes": 16}},
+        {"ph": "X", "cat": "python_function", "name": "nn.Module: Linear_0", "ts": 3, "args": {"Python module id": 0}},
+    ]
+    path.write_text(json.dumps({"traceEvents": events}))
+
+    assert summarise(str(path), ("shapes", "memory", "flops")).contents == {"shapes", "memory"}
+    assert summarise(str(path), ("stacks", "modules")).contents == {"stacks", "modules"}
+    assert summarise(str(path)).contents == frozenset()
