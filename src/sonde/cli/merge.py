@@ -25,7 +25,7 @@ from sonde.cli.progress import Progress
 from sonde.cli.terminal import table
 from sonde.errors import ParseError, UsageError
 from sonde.tracing.chrome import Trace
-from sonde.tracing.merge import Part, merge
+from sonde.tracing.merge import Part, merge, refuse_others
 from sonde.units import human_bytes
 
 _RANK = re.compile(r"(?:^|[^a-z])rank[-_]?(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -67,6 +67,7 @@ def _parts(args: argparse.Namespace) -> list[Part]:
         raise UsageError(f"{len(args.rank)} ranks for {len(args.files)} files", hint="name one rank for each file")
     gathered = parse_manifest(args.manifest) if args.manifest else [_described(path) for path in args.files]
     parts = _chosen(gathered, args)
+    _refuse_twice(parts)
     if not parts:
         raise UsageError("which traces?", hint="name the files, or --manifest DIR/manifest.json of `sonde trace`")
     if args.rank:
@@ -74,10 +75,21 @@ def _parts(args: argparse.Namespace) -> list[Part]:
     return sorted(parts, key=lambda part: (part.rank is None, part.rank or 0))
 
 
+def _refuse_twice(parts: Sequence[Part]) -> None:
+    """A file by two names would be two ranks. One that is not there is found out when it is read."""
+    seen = set()
+    for path in [part.path for part in parts if os.path.exists(part.path)]:
+        found = os.stat(path)
+        if (found.st_dev, found.st_ino) in seen:
+            raise UsageError(f"{path} is named twice", hint="name each trace once")
+        seen.add((found.st_dev, found.st_ino))
+
+
 def _described(path: str) -> Part:
     """What the name of a file and the beginning of the trace tell."""
     with Trace(path) as trace:
         trace.begin()
+        refuse_others(trace)
         host, distributed = trace.metadata.get("host_name"), trace.metadata.get("distributedInfo")
     named = _RANK.search(os.path.basename(path))
     rank = distributed.get("rank") if isinstance(distributed, dict) else None

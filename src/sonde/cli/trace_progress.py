@@ -1,6 +1,6 @@
 """How far each rank of a trace has come: lines that are drawn over on a terminal's standard error.
 
-    rank 0  n1   812  started
+    rank 0  n1   812  started    0.4 s left
     rank 1  n2  4711  delivered  starts in 1.8 s
 
 With more than a screen of ranks, how many are in each state.
@@ -104,4 +104,13 @@ def detail(node: Node, target: Message, now_ns: int) -> str:
     start = target["start_ns"]
     if target["state"] == "delivered" and start is not None and start - node.offset_ns > now_ns:
         return f"starts in {(start - node.offset_ns - now_ns) / NS:.1f} s"
-    return target["reason"] or ""
+    return target["reason"] or _left(node, target, now_ns)
+
+
+def _left(node: Node, target: Message, now_ns: int) -> str:
+    """How long a recording of a duration still takes. How long steps take, and a file to be written, nobody knows."""
+    asked, start = node.asked_for, target["start_ns"]
+    if target["state"] != "started" or start is None or asked.get("steps") or not asked.get("duration_ms"):
+        return ""
+    left = (start - node.offset_ns - now_ns) / NS + asked["duration_ms"] / 1000
+    return f"{left:.1f} s left" if left > 0 else "writes its file"

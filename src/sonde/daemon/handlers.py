@@ -60,7 +60,7 @@ def functions(daemon: Subject) -> dict[str, Entry]:
         "getVersion": Entry(lambda request, peer: {"version": VERSION}),
         "daemon.status": Entry(lambda request, peer: status(daemon)),
         "daemon.version": Entry(lambda request, peer: {"api": API, "version": VERSION, "build": describe()}),
-        "setKinetOnDemandRequest": Entry(OnDemand(daemon.processes).request, writes=True),
+        "setKinetOnDemandRequest": Entry(OnDemand(daemon.processes, daemon.host).request, writes=True),
         "dcgmProfPause": Entry(pause_profiling),
         "dcgmProfResume": Entry(resume_profiling),
         "process.list": Entry(lambda request, peer: process_list(daemon, peer), identifies=True, blocks=True),

@@ -24,6 +24,8 @@ _ALERTS = {
     "CERTIFICATE_EXPIRED": "says that our certificate has expired, or its own revocation list has",
     "CERTIFICATE_REVOKED": "refuses our certificate: it is revoked",
     "UNKNOWN_CA": "refuses our certificate: it does not know its authority",
+    "UNSUPPORTED_CERTIFICATE": "refuses our certificate: it is not for this use (unsupported certificate)",
+    "BAD_CERTIFICATE": "refuses our certificate: it is not valid yet, or too weak (bad certificate)",
     "CERTIFICATE_REQUIRED": "wants a certificate of ours",
     "HANDSHAKE_FAILURE": "has no cipher, curve or kind of signature in common with us",
 }

@@ -98,6 +98,7 @@ class Trace:
         self._chunk = chunk
         self.metadata: dict[str, Any] = {}
         self.count = 0  # events so far
+        self.has_events = False  # was there an array for them? Known after `begin()`
         self._file = _opened(path)
         try:
             self._size = os.fstat(self._file.fileno()).st_size
@@ -144,7 +145,7 @@ class Trace:
         if opening not in ("{", "["):
             raise self._error("a trace begins with { or [" if opening else "there is no trace in it")
         self._at += 1
-        self._bare = self._inside = opening == "["
+        self._bare = self._inside = self.has_events = opening == "["
         if not self._bare and self._char() == "}":
             self._at += 1
             self._finish()
@@ -174,7 +175,7 @@ class Trace:
             self._at += 1
             if key == "traceEvents" and self._char() == "[":
                 self._at += 1
-                self._inside = True
+                self._inside = self.has_events = True
                 return
             self._char()
             self.metadata[key] = self._next_value()

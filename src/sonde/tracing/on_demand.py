@@ -4,20 +4,24 @@
     {"activityProfilersBusy":0,"activityProfilersTriggered":[812],"eventProfilersBusy":0,"eventProfilersTriggered":[],
      "processesMatched":[812]}
 
-The real `dyno` prints what it gets: fields, their names and their order of meaning are dynolog's. Two things differ. A
-caller drives its own processes only, and those of other users are not matched; and what dynolog dies of (a wrong type)
-is answered as it answers other wrong types.
+The real `dyno` prints what it gets: fields, their names and their order of meaning are dynolog's. Three things differ.
+A caller drives its own processes only, and those of other users are not matched; a launcher comes after its ranks, so
+that a limit is spent on these; and what dynolog dies of (a wrong type) is answered as it answers other wrong types.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from sonde.agent import wire
+from sonde.hostfs import HostFS
 from sonde.ipc.processes import Process, Processes
 from sonde.rpc.peer import Peer
+
+if TYPE_CHECKING:
+    from sonde.tracing.identity import Identity
 
 DEFAULT_LIMIT = 1000  # of the server; the dyno command sends 3
 _FAILED = {"status": "failed"}
@@ -36,8 +40,9 @@ class TypeMismatch(Exception):
 class OnDemand:
     """Arms processes with configurations. Belongs to the loop's thread."""
 
-    def __init__(self, processes: Processes, trace_id: Callable[[], int] | None = None) -> None:
+    def __init__(self, processes: Processes, host: HostFS, trace_id: Callable[[], int] | None = None) -> None:
         self._processes = processes
+        self._host = host
         self._trace_id = trace_id or (lambda: int.from_bytes(os.urandom(8), "little"))
 
     def request(self, request: Mapping[str, object], peer: Peer) -> Reply:
@@ -58,7 +63,7 @@ class OnDemand:
         found = [process for process in self._processes.matching(job_id, pids) if may_drive(peer, process)]
         triggered: list[int] = []
         busy = 0
-        for process in found:
+        for process in found if len(found) <= limit else self._ranks_first(found):
             if process.offer is not None:
                 busy += 1
             elif len(triggered) < limit:
@@ -71,6 +76,24 @@ class OnDemand:
             "eventProfilersTriggered": [],
             "processesMatched": [process.own_name for process in found],
         }
+
+    def _ranks_first(self, found: Sequence[Process]) -> list[Process]:
+        """A limit is not to be spent on torchrun, which registers like its ranks and records nothing of interest."""
+        from sonde.tracing.family import Family, launchers
+
+        above = launchers(Family(self._host), [(one.pid, self._rank_of(one.pid)) for one in found if one.pid])
+        return sorted(found, key=lambda process: process.pid in above)
+
+    def _rank_of(self, pid: int) -> Identity:
+        """A process as far as its environment tells its rank; more is not needed here, and we are in the loop."""
+        from sonde.schedulers.job import parse_environ, rank_from_environ, rank_variable
+        from sonde.tracing.identity import Identity
+
+        try:
+            environ = parse_environ(self._host.read(f"proc/{pid}/environ"))
+        except OSError:
+            environ = {}
+        return Identity("", "", None, rank_from_environ(environ), None, "", rank_variable(environ))
 
     def _offer(self, config: str) -> Callable[[Process], str]:
         text = _delivered(config, self._trace_id())

@@ -147,12 +147,20 @@ def test_what_is_no_manifest_is_refused(
         (["a.json", "b.json", "--rank", "1", "-o", "m.json"], 2, "1 ranks for 2 files"),
         (["none.json", "-o", "m.json"], 1, "none.json: No such file"),
         (["a.json", "-o", "a.json"], 2, "a.json is one of the traces"),
+        (["a.json", "b.json", "a.json", "-o", "m.json"], 2, "a.json is named twice"),
+        (["a.json", "same.json", "-o", "m.json"], 2, "same.json is named twice"),
+        (["a.json", "manifest.json", "-o", "m.json"], 2, "it has no traceEvents\n  give it with --manifest"),
+        (["a.json", "old.json.gz", "-o", "m.json"], 2, "old.json.gz is merged already\n  merge the traces"),
         (["--manifest", "none.json", "-o", "m.json"], 2, "none.json: No such file"),
     ],
 )
 def test_what_cannot_be_merged_is_named(
     here: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, complaint: str
 ) -> None:
+    (here / "manifest.json").write_text(manifest(None))
+    (here / "same.json").symlink_to("a.json")
+    main(["merge", "a.json", "b.json", "-o", "old.json.gz"])
+
     assert main(["merge", *words]) == code
     assert complaint in capsys.readouterr().err
     assert not (here / "m.json").exists()

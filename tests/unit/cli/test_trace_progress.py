@@ -35,6 +35,23 @@ def test_few_ranks_have_a_line_each_in_their_order() -> None:
     ]
 
 
+def test_a_recording_of_a_duration_says_how_long_it_still_takes() -> None:
+    begun = NOW_NS - 600_000_000
+    going = node("n1", target(0, "started", start_ns=begun + 2 * 10**9), target(1, "started", start_ns=begun - 10**10))
+    going.offset = Offset(2_000_000_000, 1, 1)
+    steps = node("n2", target(2, "started", start_ns=begun))
+    assert going.session
+    assert steps.session
+    going.session["config"] = {"duration_ms": 2000}
+    steps.session["config"] = {"duration_ms": 500, "steps": 5}
+
+    assert lines_of([going, steps], NOW_NS, 80) == [
+        "rank 0  n1  812  started  1.4 s left",
+        "rank 1  n1  812  started  writes its file",
+        "rank 2  n2  812  started",
+    ]
+
+
 def test_many_ranks_are_counted() -> None:
     nodes = [node(f"n{rank}", target(rank, "started" if rank % 3 else "written")) for rank in range(30)]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.trainee import start_trainee
 
 from sonde.agent import wire
 from sonde.hostfs import HostFS
@@ -29,11 +32,11 @@ class Place:
     def __init__(self, loop: RunningLoop) -> None:
         self.loop = loop
         self.processes = Processes(loop, HostFS())
-        self.on_demand = OnDemand(self.processes, trace_id=lambda: 77)
+        self.on_demand = OnDemand(self.processes, HostFS(), trace_id=lambda: 77)
 
-    def poll(self, name: int, *, uid: int = 1000, job_id: int = 0, kinds: int = 3) -> str:
-        """A process in a pid namespace beside ours asks; what it gets."""
-        sender = Sender(0, uid, uid, f"\0client{name}\0".encode())
+    def poll(self, name: int, *, uid: int = 1000, job_id: int = 0, kinds: int = 3, pid: int = 0) -> str:
+        """A process asks, in a pid namespace beside ours unless it has a pid; what it gets."""
+        sender = Sender(pid, uid, uid, f"\0client{name}\0".encode())
         payload = wire.parse(wire.pack_request(wire.Request(kinds, job_id, (name, 10))))[1]
         answer = self.loop.call(lambda: self.processes.handle(sender, wire.REQUEST, payload))
         assert answer is not None
@@ -70,6 +73,20 @@ def test_beyond_the_limit_processes_are_matched_but_not_triggered(place: Place) 
 
     assert (first["processesMatched"], first["activityProfilersTriggered"]) == ([30, 31, 32, 33], [30, 31, 32])
     assert (second["activityProfilersBusy"], second["activityProfilersTriggered"]) == (3, [33])
+
+
+def test_a_limit_is_spent_on_ranks_before_their_launcher(place: Place, tmp_path: Path) -> None:
+    ranks = [start_trainee("@nobody@", tmp_path, {"RANK": str(rank)}) for rank in range(2)]
+    for name, pid in enumerate((os.getpid(), *(rank.pid for rank in ranks)), start=30):
+        place.poll(name, pid=pid)
+    first = place.ask(process_limit=2)
+    second = place.ask(process_limit=2)
+    for rank in ranks:
+        rank.end()
+
+    assert first["processesMatched"] == [30, 31, 32]
+    assert first["activityProfilersTriggered"] == [31, 32]
+    assert second["activityProfilersTriggered"] == [30]
 
 
 def test_a_process_that_profiles_keeps_its_request_for_later(place: Place) -> None:
