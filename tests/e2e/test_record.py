@@ -409,6 +409,28 @@ def test_ranks_that_start_later_are_picked_up(tmp_path: Path) -> None:
     assert largest(tmp_path, "sonde_job_processes") == 2
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "variable", "number"),
+    [("pbs", "PBS_JOBID", f"{os.getpid()}.pbs"), ("oar", "OAR_JOB_ID", str(os.getpid()))],
+)
+def test_a_job_of_pbs_or_oar_is_found_by_its_variables(
+    tmp_path: Path, scheduler: str, variable: str, number: str
+) -> None:
+    (tmp_path / "nodefile").write_text("n1\nn1\n")
+    files = {"PBS_NODEFILE_LOCAL": str(tmp_path / "nodefile"), "OAR_NODEFILE": str(tmp_path / "nodefile")}
+    job = {variable: number}
+    with recording(tmp_path, "-i", "100ms", "--linger", "100ms", "--no-gather", **job, **files) as recorder:
+        with sleeping("sleep", "2.5", **job) as process:
+            process.wait()
+        code = recorder.wait(20)
+    about = the_node(tmp_path).about
+
+    assert code == 0
+    assert about.job is not None
+    assert (about.job["scheduler"], about.job["id"], about.job["nodes"]) == (scheduler, number, ["n1"])
+    assert largest(tmp_path, "sonde_job_processes") == 1
+
+
 def test_a_job_that_never_begins_is_not_waited_for_forever(tmp_path: Path) -> None:
     done = record(tmp_path, "--wait", "1s", SONDE_JOB_ID=f"never-{os.getpid()}")
 

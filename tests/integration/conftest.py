@@ -9,6 +9,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import tempfile
 import time
 import urllib.parse
 import urllib.request
@@ -313,6 +314,7 @@ class Slurm:
             "SelectType=select/cons_tres",
             "SelectTypeParameters=CR_Core",
             "SchedulerType=sched/builtin",
+            f"FirstJobId={1000 + os.getpid() * 100 % 60_000_000}",  # not that of another cluster on this machine
         ]
         for number, node in enumerate(self.nodes, 1):
             lines.append(
@@ -376,11 +378,8 @@ class Slurm:
 
 
 @pytest.fixture(scope="session")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Slurm]]:
-    """Clusters that last as long as the session: asked for again, the same one is given.
-
-    A test that changes a node's state puts it back.
-    """
+def slurm() -> Iterator[Callable[..., Slurm]]:
+    """Clusters of the session: asked for again, the same one is given. Who changes a node's state puts it back."""
     for program in ("munged", "slurmctld", "slurmd"):
         require(program)
     if os.geteuid():
@@ -389,9 +388,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Sl
 
     def cluster(nodes: int = 3, proctrack: str = "linuxproc") -> Slurm:
         if (nodes, proctrack) not in started:
-            folder = tmp_path_factory.mktemp("slurm")
-            for parent in (folder, folder.parent):
-                parent.chmod(0o711)  # a user's job reaches the socket of munged below
+            folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # pytest's own are closed to others
+            folder.chmod(0o711)  # a user's job reaches its script and the socket of munged below
             started[nodes, proctrack] = Slurm(folder, nodes, proctrack)
             started[nodes, proctrack].start()
         return started[nodes, proctrack]
@@ -399,3 +397,4 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Sl
     yield cluster
     for running in started.values():
         running.stop()
+        shutil.rmtree(running.folder, ignore_errors=True)

@@ -15,6 +15,8 @@ import pytest
 from tests.integration.conftest import Slurm
 from tests.publicly import public_sonde
 
+from sonde.cli.compat import link
+from sonde.cli.main import COMMANDS
 from sonde.jobs.recording import Recording, open_recording
 from sonde.store.query import parse_selector
 
@@ -66,8 +68,9 @@ def run(cluster: Slurm, place: Path, script: str, *options: str) -> str:
 
 
 def the_recording(place: Path) -> Recording:
-    (path,) = place.glob("sonde-*")
-    return open_recording(str(path))
+    found = list(place.glob("sonde-*"))
+    assert len(found) == 1, (place / "out").read_text()
+    return open_recording(str(found[0]))
 
 
 def last(recording: Recording, selector: str) -> float:
@@ -163,3 +166,25 @@ def test_an_ordinary_user_records_a_job(cluster: Slurm, place: Path) -> None:
     assert node.about.uid == nobody.pw_uid, said
     assert node.about.ended_by == "job"
     assert largest(the_recording(place), "sonde_job_processes") >= 1
+
+
+def test_perfmons_command_line_records_silently_and_leaves_its_files(cluster: Slurm, place: Path) -> None:
+    link(str(place / "bin"), ["perfmon"], force=False)
+    options = "-i 1 -d metrics -p $SLURM_JOB_ID -e csv --name matmul -v"
+    script = f"srun {place}/bin/perfmon {options} &\nMON=$!\nsrun sleep 2\nwait $MON\necho over\n"
+    job = submit(cluster, place, script, "-N1", "-n1")
+    wait_for_end(cluster, job)
+    said = (place / "out").read_text().splitlines()
+    base = place / "metrics" / job
+    recording = open_recording(str(base / f"sonde-{job}"))
+
+    assert said[-1] == "over"
+    assert not [line for line in said if "sonde" in line], said
+    assert recording.nodes[0].about.labels == {"name": "matmul"}
+    assert recording.nodes[0].about.ended_by == "job"
+    assert (place / "metrics" / f".ipc-{job}").read_text() == "INPROGRESS\n"
+    assert f"n1 records job {job} every 1 s" in (base / "ska_sdp_monitoring_metrics_n1.log").read_text()
+    assert "sampling_freq: 1.0" in (base / "configs/n1_run_config.yml").read_text()
+    if "export" in COMMANDS:
+        assert (base / "metrics/cpu_metrics.json").exists()
+        assert (base / "cpu_metrics.csv").exists()

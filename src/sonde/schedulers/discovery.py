@@ -231,7 +231,10 @@ class Discovery:
             found.job = found.job.completed(job)
         if not found.uid_told:
             self._note_uid(found, job.uid, pid)
-        if job.id.scheduler in self._membership.by_session or job.key in self._rooted:
+        if job.key in self._rooted:
+            if session == pid:  # one that it has opened; the one it was born into is its user's
+                self._sessions.setdefault(session, job.key)
+        elif job.id.scheduler in self._membership.by_session:
             self._note_session(session, pid, job.key)
         found.processes[pid] = process
         self._owners[pid] = job.key

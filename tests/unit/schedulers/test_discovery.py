@@ -17,8 +17,8 @@ from sonde.hostfs import HostFS
 from sonde.procstat import parse_stat
 from sonde.registry import SCHEDULERS as SCHEDULERS_BY_NAME
 from sonde.registry import load
-from sonde.schedulers.discovery import Discovery, denial
-from sonde.schedulers.job import JobId, Rank, Scheduler
+from sonde.schedulers.discovery import Discovery, Scope, denial
+from sonde.schedulers.job import Job, JobId, Rank, Scheduler
 from sonde.schedulers.local import LocalScheduler
 from sonde.schedulers.oar import OarScheduler
 from sonde.schedulers.pbs import PbsScheduler
@@ -181,12 +181,24 @@ class Node:
         (root / "proc").mkdir()
         (root / "proc/stat").write_text("processes 1\n")
 
-    def add(self, pid: int, *, session: int, environ: bytes = b"", cgroup: str = "0::/\n", uid: int = 1001) -> None:
+    def add(
+        self,
+        pid: int,
+        *,
+        session: int,
+        environ: bytes = b"",
+        cgroup: str = "0::/\n",
+        uid: int = 1001,
+        parent: int = 1,
+        start: int = 77,
+    ) -> None:
         directory = self._root / "proc" / str(pid)
         directory.mkdir()
         (directory / "cgroup").write_text(cgroup)
         (directory / "environ").write_bytes(environ)
-        (directory / "stat").write_text(f"{pid} (x) S 1 5 {session} 0 -1 0 1 0 0 0 1 1 0 0 20 0 1 0 77 0 0\n")
+        (directory / "stat").write_text(
+            f"{pid} (x) S {parent} 5 {session} 0 -1 0 1 0 0 0 1 1 0 0 20 0 1 0 {start} 0 0\n"
+        )
         (directory / "status").write_text(f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
 
     def remove(self, pid: int) -> None:
@@ -395,3 +407,86 @@ def test_a_launcher_in_a_pod_does_not_take_the_process_from_the_pod(captured: Ca
     jobs = kube(captured("kube_systemd")).jobs
 
     assert {key.scheduler for key in jobs} == {"kubernetes"}  # torchrun's variables are in it
+
+
+MINE = Job(JobId("local", "mine"))
+
+
+def scanned(node: Node, scope: Scope) -> Discovery:
+    discovery = Discovery(node.host, SCHEDULERS, scope)
+    discovery.scan()
+    discovery.scan()
+    discovery.close()
+    return discovery
+
+
+def test_a_job_is_made_of_a_given_process_and_all_that_descends_from_it(node: Node) -> None:
+    node.add(50, session=10)
+    node.add(51, session=10, parent=50)
+    node.add(52, session=10, parent=51, environ=b"PMIX_NAMESPACE=prte-1\0")  # what mpirun calls its own
+    node.add(53, session=10)
+    node.add(54, session=10, environ=b"SONDE_JOB_ID=mine\0")  # detached itself
+    found = scanned(node, Scope(jobs=frozenset(("mine",)), roots={50: MINE}))
+
+    assert set(found.jobs) == {MINE.key}
+    assert set(found.jobs[MINE.key].processes) == {50, 51, 52, 54}
+
+
+def test_a_daemon_that_detached_before_it_was_seen_is_known_by_its_session(node: Node) -> None:
+    node.add(50, session=50)
+    node.add(51, session=50)  # its parent has ended
+    found = scanned(node, Scope(roots={50: MINE}))
+
+    assert set(found.jobs[MINE.key].processes) == {50, 51}
+
+
+def test_the_id_of_a_root_that_has_ended_is_free_for_another(node: Node) -> None:
+    node.add(50, session=10)
+    node.add(51, session=10, parent=50)
+    discovery = Discovery(node.host, SCHEDULERS, Scope(roots={50: MINE}))
+    discovery.scan()
+    node.remove(50)
+    node.write("proc/stat", "processes 2\n")
+    discovery.scan()
+    node.add(50, session=10, start=99)
+    node.write("proc/stat", "processes 3\n")
+    discovery.scan()
+    discovery.close()
+
+    assert set(discovery.jobs[MINE.key].processes) == {51}
+
+
+def test_an_orphan_stays_when_all_ids_are_presented_once_more(node: Node) -> None:
+    node.add(50, session=10)
+    node.add(51, session=10, parent=50)
+    discovery = Discovery(node.host, SCHEDULERS, Scope(roots={50: MINE}))
+    discovery.scan()
+    node.remove(50)
+    node.remove(51)
+    node.add(51, session=10, parent=1)
+    node.write("proc/stat", "processes 100000\n")  # half of the ids were given out since
+    discovery.scan()
+    discovery.close()
+
+    assert set(discovery.jobs[MINE.key].processes) == {51}
+
+
+def test_only_the_jobs_asked_for_are_found_and_of_these_not_every_process(node: Node) -> None:
+    step = b"SLURM_JOB_ID=9\0SLURM_PROCID=0\0SLURM_STEP_ID="
+    node.add(60, session=60, environ=step + b"0\0")
+    node.add(61, session=61, environ=step + b"1\0")  # the step of whoever watches
+    node.add(62, session=62, environ=step + b"0\0")
+    node.add(63, session=63, environ=b"SLURM_JOB_ID=10\0SLURM_PROCID=0\0")
+    scope = Scope(jobs=frozenset(("9",)), without_pids=frozenset((62,)), without_steps=frozenset(("1",)))
+    found = scanned(node, scope)
+
+    assert {key: set(job.processes) for key, job in found.jobs.items()} == {JobId("slurm", "9"): {60}}
+
+
+def test_a_member_of_an_array_is_asked_for_by_either_id(node: Node) -> None:
+    array = b"SLURM_JOB_ID=78\0SLURM_PROCID=0\0SLURM_ARRAY_JOB_ID=77\0SLURM_ARRAY_TASK_ID=3\0"
+    node.add(60, session=60, environ=array)
+
+    assert scanned(node, Scope(jobs=frozenset(("77_3",)))).jobs
+    assert scanned(node, Scope(jobs=frozenset(("78",)))).jobs
+    assert not scanned(node, Scope(jobs=frozenset(("77",)))).jobs
