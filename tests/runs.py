@@ -43,7 +43,12 @@ def course(chance: np.random.Generator, seconds: int, noise: Noise) -> NDArray[n
 
 
 def run(
-    chance: np.random.Generator, seconds: int = 1800, noise: Noise | None = None, slowdown: float = 0.0
+    chance: np.random.Generator,
+    seconds: int = 1800,
+    noise: Noise | None = None,
+    slowdown: float = 0.0,
+    *,
+    spinning: bool = False,
 ) -> dict[str, Measured]:
     """A run whose work takes `seconds`, or that much longer. What it uses per second stays the same."""
     noise = noise or Noise()
@@ -65,7 +70,10 @@ def run(
         values = course(chance, lasted, noise) * usual * off()
         return Measured(BY_NAME[name], float(values.mean()), values)
 
-    cpu = used("CPU time", 14.0)
+    # CPU time goes with the work that is done; or, when all wait for each other in a loop, with the time it takes.
+    rates = (np.ones(lasted) if spinning else steps * (1 + slowdown)) * 14.0 * off()
+    rates *= 1 + chance.normal(0, 0.02, lasted)
+    cpu = Measured(BY_NAME["CPU time"], float(rates.sum()), rates)
     step = 0.25 * (1 + slowdown) * off()
     step_times = step * (1 + 0.3 * (course(chance, lasted, noise) - 1))
     found = [

@@ -11,7 +11,7 @@ from tests.recordings import make_recording
 from tests.runs import Noise, run
 
 from sonde.jobs.compare import Change, Comparison, Verdict, compare
-from sonde.jobs.measures import Better, Measure, Measured, increase, measured
+from sonde.jobs.measures import DURATION, MEASURES, Better, Measure, Measured, increase, measured
 from sonde.model import Histogram
 
 PAIRS = 200
@@ -206,3 +206,35 @@ def test_a_node_that_began_later_is_no_change(tmp_path: Path) -> None:
     known = cpu.course[np.isfinite(cpu.course)]
     assert len(known) == 139
     assert known.min() == pytest.approx(2.0)
+
+
+def shared(seconds: int, work: float, seed: int) -> dict[str, Measured]:
+    """A job that has to share its CPUs with others: it takes longer, and uses as much of them."""
+    chance = np.random.default_rng(seed)
+    rates = np.repeat(chance.uniform(0.1, 1.0, seconds // 20), 20)
+    rates *= work / rates.sum()
+    cpu = next(measure for measure in MEASURES if measure.name == "CPU time")
+    return {
+        "duration": Measured(DURATION, float(seconds), rates, 1 / seconds),
+        "CPU time": Measured(cpu, work, rates),
+    }
+
+
+def test_cpu_time_is_compared_by_the_work_where_the_cpus_were_shared() -> None:
+    before, like, more = shared(340, 190, 1), shared(480, 192, 2), shared(590, 235, 3)
+
+    assert by_name(compare(before, like))["CPU time"].verdict is Verdict.SAME
+    assert by_name(compare(before, like))["duration"].verdict is Verdict.UNCLEAR
+    found = by_name(compare(before, more))["CPU time"]
+    assert found.verdict is Verdict.WORSE
+    assert found.low < 235 / 190 - 1 < found.high
+
+
+def test_a_rise_from_next_to_nothing_must_be_beyond_its_own_noise() -> None:
+    measure = Measure("wait", "ratio", Better.LESS, 0.02, ("x",), "share")
+    rare = np.where(np.random.default_rng(1).random(200) < 0.03, 0.9, 0.0)
+    quiet = {"wait": Measured(measure, 0.0, np.zeros(200))}
+    bursts = {"wait": Measured(measure, float(rare.mean()), rare)}
+
+    assert rare.mean() > 0.022
+    assert by_name(compare(quiet, bursts))["wait"].verdict is Verdict.UNCLEAR
