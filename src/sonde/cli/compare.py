@@ -208,7 +208,11 @@ def _hosts(found: list[Difference] | None) -> list[str]:
     if not found:
         return ["hosts: no difference"]
     more = [f"  and {len(found) - _MOST} more: --json"] if len(found) > _MOST else []
-    return [f"hosts: {len(found)} differences", *[f"  {item.text}" for item in found[:_MOST]], *more]
+    return [
+        f"hosts: {len(found)} difference{'s' if len(found) > 1 else ''}",
+        *[f"  {item.text}" for item in found[:_MOST]],
+        *more,
+    ]
 
 
 def _footer(result: Comparison) -> str:

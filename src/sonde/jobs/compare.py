@@ -193,10 +193,9 @@ def _between(values: Sequence[float]) -> tuple[float, tuple[float, float]]:
 
 def _judged(tested: Sequence[_Tested], level: float, margin: float) -> list[Change]:
     chances = [_chance(item) for item in tested]
-    significant = holm(chances, level)
     return [
-        _change(item, chance, level / len(tested), found, margin)
-        for item, chance, found in zip(tested, chances, significant, strict=True)
+        _change(item, chance, step, significant, margin)
+        for item, chance, (significant, step) in zip(tested, chances, holm(chances, level), strict=True)
     ]
 
 

@@ -122,14 +122,20 @@ def welch(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return math.sqrt(variance), variance**2 / spread if spread else math.inf
 
 
-def holm(chances: Sequence[float], level: float) -> list[bool]:
-    """Which of several are significant, so that the chance of even one false one stays below `level`."""
+def holm(chances: Sequence[float], level: float) -> list[tuple[bool, float]]:
+    """Which of several are significant, so that the chance of even one false one stays below `level`.
+
+    With each comes the level it was held against, which is that of an interval that agrees with the answer.
+    """
     order = sorted(range(len(chances)), key=chances.__getitem__)
-    found = [False] * len(chances)
+    found = [(False, level)] * len(chances)
+    going = True
+    step = level
     for place, number in enumerate(order):
-        if chances[number] > level / (len(chances) - place):
-            break
-        found[number] = True
+        if going:
+            step = level / (len(chances) - place)
+            going = chances[number] <= step
+        found[number] = (going, step)
     return found
 
 

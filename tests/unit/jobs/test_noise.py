@@ -29,8 +29,10 @@ def test_students_t_is_as_in_the_tables(chance: float, freedom: float, t: float)
 
 
 def test_holm_keeps_each_finding_that_is_below_its_step() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005], 0.05) == [True, False, False, True]
-    assert holm([0.2, 0.01], 0.05) == [False, True]
+    found = holm([0.01, 0.04, 0.03, 0.005], 0.05)
+
+    assert found == [(True, pytest.approx(0.05 / 3)), (False, 0.025), (False, 0.025), (True, 0.0125)]
+    assert holm([0.2, 0.01], 0.05) == [(False, 0.05), (True, 0.025)]
     assert holm([], 0.05) == []
 
 
