@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sonde.cli.connection import is_here
@@ -148,12 +148,17 @@ def _because(node: Node) -> str:
 def _of_process(node: Node, process: Message) -> list[str]:
     name = name_of(process["rank"], process["pid"] or process["own_pid"], node.name)
     if not process.get("may_trace", True):
-        return [f"{name}: belongs to {process['user']}, and only that user and root may trace it"]
+        return [f"{name}: belongs to {process['user']}, and {who_may({process['user']})} may trace it"]
     if process["waiting"]:
         return [f"{name}: another request waits for its next poll already"]
     if not process["accepts"]:
         return [f"{name}: a torch.profiler session is active, the request waits"]
     return []
+
+
+def who_may(users: Collection[str]) -> str:
+    """`only root`, or `only that user and root`."""
+    return "only root" if set(users) == {"root"} else "only that user and root"
 
 
 def name_of(rank: int | None, pid: int | None, host: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sonde.cli.ranks import folded
-from sonde.cli.trace_check import name_of
+from sonde.cli.trace_check import name_of, who_may
 from sonde.cli.trace_hosts import Message, Node
 from sonde.cli.trace_steps import Next
 from sonde.errors import Denied, UsageError
@@ -177,8 +177,8 @@ def refuse_harm(plan: Plan, nodes: Sequence[Node]) -> None:
     """Raise for what would harm a process that was found, or may not be done at all."""
     found = [(node, process) for node in nodes for process in node.found]
     if found and not any(process.get("may_trace", True) for _, process in found):
-        users = ", ".join(sorted({process["user"] for _, process in found}))
-        raise Denied(f"all that was found belongs to {users}", hint="only that user and root may trace it")
+        users = sorted({process["user"] for _, process in found})
+        raise Denied(f"all that was found belongs to {', '.join(users)}", hint=f"{who_may(users)} may trace it")
     if not plan.options.snapshot:
         return
     for node, process in found:

@@ -129,7 +129,7 @@ def _user(subject: Subject) -> Iterator[Check]:
     name = user_name(subject.owner)
     if subject.uid is None:
         detail = f"it is a process of {name}: it is not known who asks"
-        yield Check("user", BAD, detail, "ask on the same host, or with a certificate")
+        yield Check("user", BAD, detail, "ask on the same host, or with the certificate of a user it has")
     elif subject.uid in (0, subject.owner):
         yield Check("user", OK, name)
     else:

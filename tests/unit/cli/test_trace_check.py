@@ -78,6 +78,7 @@ def test_a_dynolog_may_have_any_rank() -> None:
         ({"accepts": False}, "rank 3 (n1, pid 812): a torch.profiler session is active, the request waits"),
         ({"waiting": True}, "rank 3 (n1, pid 812): another request waits for its next poll already"),
         ({"may_trace": False}, "rank 3 (n1, pid 812): belongs to ada, and only that user and root may trace it"),
+        ({"may_trace": False, "user": "root"}, "rank 3 (n1, pid 812): belongs to root, and only root may trace it"),
     ],
 )
 def test_what_a_process_waits_for_is_said(fields: dict[str, Any], line: str) -> None:
