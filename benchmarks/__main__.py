@@ -25,6 +25,7 @@ BENCHMARKS = (
     "fanout",
     "ipc",
     "packages",
+    "record",
     "trigger",
     "merge",
     "report",

@@ -188,3 +188,18 @@ def test_perfmons_command_line_records_silently_and_leaves_its_files(cluster: Sl
     if "export" in COMMANDS:
         assert (base / "metrics/cpu_metrics.json").exists()
         assert (base / "cpu_metrics.csv").exists()
+
+
+def test_the_example_script_runs_on_two_nodes(cluster: Slurm, place: Path) -> None:
+    """With srun in the place of mpirun: Slurm's own stand-in for that knows other options."""
+    examples = Path(__file__).parents[2] / "examples"
+    (place / "matmul.py").write_bytes((examples / "matmul.py").read_bytes())
+    script = (examples / "slurm.sh").read_text().replace("\nmpirun -np", "\nsrun -n").removeprefix("#!/bin/bash\n")
+    path = f"export PATH={Path(SONDE).parent}:$PATH WORK_DIR={place}\n"
+    said = run(cluster, place, path + script, "-N2", "-n2")
+    recording = the_recording(place)
+
+    assert said.count("rank ") == 2, said
+    assert [node.host for node in recording.nodes] == ["n1", "n2"]
+    assert {node.about.ended_by for node in recording.nodes} == {"job"}
+    assert last(recording, "sonde_job_cpu_seconds_total") > 1

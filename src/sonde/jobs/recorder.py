@@ -47,7 +47,7 @@ DEFAULT = (
 )  # fmt: skip
 # The shortest period of what changes slowly or is dear to read.
 _NOT_BELOW: Mapping[str, Duration] = {
-    "process": Duration(1),
+    "process": Duration(10),
     "perf": Duration(1),
     "vmstat": Duration(1),
     "load": Duration(5),
@@ -60,7 +60,7 @@ _NOT_BELOW: Mapping[str, Duration] = {
     "thermal_zone": Duration(10),
 }
 # How soon a new process is seen. What comes and goes meanwhile is in the totals of the job all the same.
-_SCAN: Mapping[str, Duration] = {"job": Duration(1), "process": Duration(5), "perf": Duration(5)}
+_SCAN: Mapping[str, Duration] = {"job": Duration(1), "process": Duration(10), "perf": Duration(5)}
 # A daemon's archive removes what is old or too much; a recording must not lose its beginning.
 _UNBOUNDED = ArchiveConfig(max_age=Duration(100 * 365 * 86400), max_size=Size(10**15))
 
