@@ -145,10 +145,18 @@ def test_worst_comes_first() -> None:
     chance = np.random.default_rng(9)
     a, b = run(chance), run(chance, slowdown=0.2)
     found = [change.verdict for change in compare(a, b).changes]
+    order = [Verdict.WORSE, Verdict.BETTER, Verdict.CHANGED, Verdict.UNCLEAR, Verdict.SAME]
 
-    assert found == sorted(found, key=[*Verdict].index) or found[0] is Verdict.WORSE
-    assert found[0] is Verdict.WORSE
-    assert math.isfinite(by_name(compare(a, b))["duration"].seen)
+    assert found == sorted(found, key=order.index)
+    assert (found[0], found[-1]) == (Verdict.WORSE, Verdict.SAME)
+
+
+def test_the_smallest_change_that_would_show_is_half_of_the_interval() -> None:
+    one = run(np.random.default_rng(1))
+    found = by_name(compare(one, one))["memory peak"]
+
+    assert found.low < 0 < found.high
+    assert math.log1p(found.seen) == pytest.approx(math.log1p(found.high))
 
 
 def test_a_recording_is_measured_as_its_counters_say(tmp_path: Path) -> None:

@@ -35,6 +35,11 @@ def node(tmp_path: Path) -> dict[str, Any]:
     return gather(compute_node(tmp_path), (500, 501))
 
 
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> HostFS:
+    return compute_node(tmp_path_factory.mktemp("node"))
+
+
 def test_the_cpus_of_two_sockets_with_two_threads_per_core(node: dict[str, Any]) -> None:
     cpu = node["cpu"]
 
@@ -277,22 +282,16 @@ def test_what_may_not_be_read_is_said(tmp_path: Path) -> None:
     st.binary(max_size=4),
 )  # fmt: skip
 def test_any_bytes_in_a_file_cost_no_more_than_what_it_tells(
-    tmp_path_factory: pytest.TempPathFactory, path: str, text: bytes, at: int, put: bytes
+    tree: HostFS, path: str, text: bytes, at: int, put: bytes
 ) -> None:
-    root = TREE.get("root") or TREE.setdefault("root", tmp_path_factory.mktemp("node"))
-    host = TREE_HOST.get("host") or TREE_HOST.setdefault("host", compute_node(root))
-    file = root / path
+    file = Path(tree.path(path))
     file.parent.mkdir(parents=True, exist_ok=True)
     before = file.read_bytes() if file.exists() else None
     file.write_bytes(text[:at] + put + text[at:])
     try:
-        found = gather(host, (500,))
+        found = gather(tree, (500,))
     finally:
         file.unlink() if before is None else file.write_bytes(before)
 
     assert found["disks"]["nvme0n1"]["scheduler"] == "none"
     json.dumps(found)
-
-
-TREE: dict[str, Path] = {}
-TREE_HOST: dict[str, HostFS] = {}
