@@ -39,7 +39,14 @@ hostname "$NODE"
 ip link set lo up
 mount --bind "$FOLDER" {shared}
 mount --bind "$FOLDER/hosts" /etc/hosts
-mount -t tmpfs -o mode=1777 tmpfs /tmp
+mkdir "$FOLDER/tmp.$NODE"
+mount -t tmpfs -o mode=1777 tmpfs "$FOLDER/tmp.$NODE"
+# A checkout below /tmp must be seen in there too: its programs run on the node.
+case "$ROOT" in /tmp/*)
+  mkdir -p "$FOLDER/tmp.$NODE/${{ROOT#/tmp/}}"
+  mount --bind "$ROOT" "$FOLDER/tmp.$NODE/${{ROOT#/tmp/}}"
+esac
+mount --move "$FOLDER/tmp.$NODE" /tmp
 mount -t tmpfs -o mode=755 tmpfs /run
 exec "$PYTHON" -S -c "$INIT"
 """
@@ -50,13 +57,16 @@ def root_only() -> None:
         lacking("hosts of the tests are made by root")
 
 
+ROOT = Path(__file__).parents[1]
+
+
 class Node:
     """One host. Its commands run in its namespaces."""
 
     def __init__(self, name: str, address: str, folder: Path) -> None:
         self.name = name
         self.address = address
-        environ = {"NODE": name, "FOLDER": str(folder), "INIT": _INIT, "PYTHON": sys.executable, **_path()}
+        environ = {"NODE": name, "FOLDER": str(folder), "INIT": _INIT, "PYTHON": sys.executable, "ROOT": str(ROOT), **_path()}
         command = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         setup = _SETUP.format(shared=SHARED)
         with (folder / "log" / f"{name}.node").open("wb") as log:
