@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import pwd
-import resource
 import signal
 import subprocess
 import sys
@@ -289,8 +288,8 @@ def test_many_processes_are_read_within_a_period(tmp_path: Path) -> None:
 
 def test_a_killed_recorder_loses_at_most_a_second_and_recover_finishes_it(tmp_path: Path) -> None:
     """perfmon loses up to a checkpoint, and its files may be broken."""
-    with recording(tmp_path, "-i", "100ms", "--", "sleep", "4") as process:
-        time.sleep(2.5)
+    with recording(tmp_path, "-i", "100ms", "--", "sleep", "3") as process:
+        time.sleep(1.5)
         process.kill()
         killed_ns = time.time_ns()
         process.wait()
@@ -320,7 +319,7 @@ def test_recover_leaves_alone_what_is_being_recorded(tmp_path: Path) -> None:
 
 
 def test_resume_goes_on_with_the_same_command(tmp_path: Path) -> None:
-    with recording(tmp_path, "-i", "100ms", "--label", "run=3", "--", "sleep", "4") as process:
+    with recording(tmp_path, "-i", "100ms", "--label", "run=3", "--", "sleep", "3") as process:
         time.sleep(1)
         process.kill()
         process.wait()
@@ -334,16 +333,16 @@ def test_resume_goes_on_with_the_same_command(tmp_path: Path) -> None:
     assert about.ended_by == "pid"
     assert about.labels == {"run": "3"}
     assert about.ended_ns is not None
-    assert about.ended_ns - about.begun_ns > 3.4e9
-    assert load.times[-1] - load.times[0] > 3e9
+    assert about.ended_ns - about.begun_ns > 2.4e9
+    assert load.times[-1] - load.times[0] > 2e9
     assert any("nothing was recorded from" in note for note in about.notes)
 
 
 def test_resume_says_when_there_is_nothing_left(tmp_path: Path) -> None:
-    with recording(tmp_path, "--", "sleep", "1.5") as process:
+    with recording(tmp_path, "--", "sleep", "1") as process:
         process.kill()
         process.wait()
-    time.sleep(1.6)
+    time.sleep(1)
     done = subprocess.run([SONDE, "record", "resume", str(tmp_path / "r")], capture_output=True, text=True)
 
     assert done.returncode == 3
@@ -398,8 +397,8 @@ def test_ranks_that_start_later_are_picked_up(tmp_path: Path) -> None:
     """perfmon attaches only to what is there when it starts."""
     job = f"later-{os.getpid()}"
     with recording(tmp_path, "-i", "100ms", "--linger", "1s", SONDE_JOB_ID=job) as recorder:
-        time.sleep(1)
-        with sleeping("sleep", "2", SONDE_JOB_ID=job) as first, sleeping("sleep", "3", SONDE_JOB_ID=job) as second:
+        time.sleep(0.5)
+        with sleeping("sleep", "1", SONDE_JOB_ID=job) as first, sleeping("sleep", "2.2", SONDE_JOB_ID=job) as second:
             first.wait()
             second.wait()
         code = recorder.wait(20)
@@ -531,11 +530,3 @@ def test_a_directory_that_is_no_recording_is_not_handed_out(
 
     assert done.returncode == 1
     assert "holds no recording" in done.stderr
-
-
-def test_what_it_took_itself_is_little(tmp_path: Path) -> None:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    record(tmp_path, "--", "sleep", "3")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.5  # most of it to start Python

@@ -16,7 +16,7 @@ _LOOK_SECONDS = 1.0
 
 
 class Ending(NamedTuple):
-    """Why a recording is over, and when what it was about was last seen."""
+    """Why a recording is over, and when."""
 
     by: str  # command, job, pid, signal, ipc
     time_ns: int
@@ -56,17 +56,20 @@ def beside(
     `linger` seconds without are allowed: a script starts one program after the other.
     """
     begun = idle_since = time.monotonic()
+    ended_ns = 0  # when the job was first found without work
     while True:
         now = time.monotonic()
         if presence.works():
-            idle_since = now
-        elif now - idle_since >= (linger if presence.seen else wait):
-            return Ending(by, presence.last_seen_ns or time.time_ns(), seen=presence.seen)
+            idle_since, ended_ns = now, 0
+        else:
+            ended_ns = ended_ns or time.time_ns()
+            if now - idle_since >= (linger if presence.seen else wait):
+                return Ending(by, ended_ns, seen=presence.seen)
         if stop is not None and stop.asked():
             return Ending("ipc", time.time_ns(), seen=presence.seen)
-        info = _next(signals, begun)
-        if info:
-            return Ending("signal", time.time_ns(), signal=info, seen=presence.seen)
+        number = _next(signals, begun)
+        if number:
+            return Ending("signal", time.time_ns(), signal=number, seen=presence.seen)
 
 
 def _next(signals: Signals, begun: float) -> int:

@@ -11,7 +11,6 @@ nothing else is left, the job has ended, although the batch system does not say 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -150,7 +149,6 @@ class Presence:
         self._last: Process | None = None
         self.job: Job | None = None  # what its processes have told of the job
         self.seen = False  # has there ever been work
-        self.last_seen_ns = 0
 
     def works(self) -> bool:
         """Has the job a process here that is not only there because of us? May be asked once a second."""
@@ -159,7 +157,6 @@ class Presence:
         if self._last is None:
             return False
         self.seen = True
-        self.last_seen_ns = time.time_ns()
         return True
 
     def _searched(self) -> Process | None:

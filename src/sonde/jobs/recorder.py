@@ -49,9 +49,9 @@ DEFAULT = (
 _NOT_BELOW: Mapping[str, Duration] = {
     "process": Duration(10),
     "perf": Duration(1),
-    "vmstat": Duration(1),
+    "vmstat": Duration(5),
     "load": Duration(5),
-    "cpufreq": Duration(1),
+    "cpufreq": Duration(10),
     "numa": Duration(10),
     "nfs": Duration(1),
     "lustre": Duration(1),
