@@ -235,7 +235,8 @@ def test_a_private_network_counts_ten_megabytes_exactly(launcher: str, tmp_path:
     assert done.returncode == 0, done.stderr
     sent, counted = map(int, done.stdout.split())
     assert counted == sent
-    assert sent == pytest.approx(10_000_000, rel=0.02)
+    # With headers and, on a busy machine, with what was sent again.
+    assert sent == pytest.approx(10_000_000, rel=0.06)
 
 
 def test_the_time_is_utc_under_another_zone(dynolog: Callable[..., Dynolog]) -> None:
