@@ -66,7 +66,14 @@ class Node:
     def __init__(self, name: str, address: str, folder: Path) -> None:
         self.name = name
         self.address = address
-        environ = {"NODE": name, "FOLDER": str(folder), "INIT": _INIT, "PYTHON": sys.executable, "ROOT": str(ROOT), **_path()}
+        environ = {
+            "NODE": name,
+            "FOLDER": str(folder),
+            "INIT": _INIT,
+            "PYTHON": sys.executable,
+            "ROOT": str(ROOT),
+            **_path(),
+        }
         command = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         setup = _SETUP.format(shared=SHARED)
         with (folder / "log" / f"{name}.node").open("wb") as log:
