@@ -30,6 +30,14 @@ def public_sonde() -> Iterator[list[str]]:
         yield [_interpreter(), "-c", start]
 
 
+def open_to_all(folder: Path) -> None:
+    """Let every user come to a directory of pytest's, which are closed to others; what is open stays as it is."""
+    for one in (folder, *folder.parents):
+        mode = one.stat().st_mode
+        if mode & 0o055 != 0o055:
+            one.chmod(mode | 0o055)
+
+
 def _interpreter() -> str:
     found = next(filter(_is_good, map(os.path.realpath, (sys.executable, "/usr/bin/python3"))), "")
     return found or lacking("there is no Python of 3.11 or later that another user may run")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import RunningDaemon, daemon  # noqa: F401 - one fixture per program
 from tests.lacking import lacking
+from tests.publicly import open_to_all
 
 from sonde.errors import RpcError
 from sonde.rpc.client import call, stream
@@ -97,9 +98,7 @@ def node(daemon: Callable[..., RunningDaemon], tmp_path: Path) -> Iterator[Calla
     if os.geteuid():
         lacking("only root can be other users")
     nodes: list[Node] = []
-    for folder in (tmp_path, *tmp_path.parents):
-        if str(folder).startswith("/tmp/"):
-            folder.chmod(folder.stat().st_mode | 0o011)
+    open_to_all(tmp_path)
     (tmp_path / "out").mkdir()
     (tmp_path / "out").chmod(0o1777)
     ipc = tmp_path / "ipc"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.fleet import fleet
+from tests.publicly import open_to_all
 
 from sonde.errors import Denied, RpcError, TimedOut, Unavailable, UsageError
 from sonde.rpc.fanout import Call, Outcome, fan_out
@@ -235,9 +236,7 @@ def test_dead_hosts_say_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_a_socket_this_user_may_not_open_is_denied(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    for parent in (tmp_path.parent, tmp_path.parent.parent):
-        parent.chmod(0o755)
+    open_to_all(tmp_path)
     server = socket.socket(socket.AF_UNIX)
     server.bind(f"{tmp_path}/rpc.sock")
     server.listen()

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.publicly import open_to_all
 from tests.unit.store.conftest import BEGIN_NS, NewArchive, Ticks
 
 from sonde.clock import NS
@@ -91,9 +92,7 @@ def test_a_user_who_may_only_read_can_read(
         archive.close()
         for end in ("", "-wal"):
             os.rename(path + end + ".kept", path + end)
-    for folder in (tmp_path, *tmp_path.parents):
-        if str(folder).startswith("/tmp/") and folder.stat().st_uid == 0:
-            os.chmod(folder, 0o755)
+    open_to_all(tmp_path)
     child = os.fork()
     if child == 0:
         code = 9

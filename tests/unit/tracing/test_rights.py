@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.lacking import lacking
+from tests.publicly import open_to_all
 
 from sonde.errors import Denied, Unavailable
 from sonde.hostfs import HostFS
@@ -87,10 +88,7 @@ def test_the_groups_are_those_the_process_has() -> None:
 
 
 def test_a_directory_is_tried_with_the_rights_of_the_user(tmp_path: Path, root: int) -> None:
-    tmp_path.chmod(0o755)
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == 0 and str(folder) != "/" and not folder.stat().st_mode & 0o001:
-            folder.chmod(folder.stat().st_mode | 0o011)
+    open_to_all(tmp_path)
     own = tmp_path / "own"
     own.mkdir(mode=0o700)
     os.chown(own, SOMEBODY.uid, SOMEBODY.gid)
