@@ -56,6 +56,7 @@ def test_registered_processes_are_listed_by_job_and_rank(site: Site) -> None:
     of_job = json.loads(site.daemon.sonde("processes", "--job", "tune-3", "--json", check=True).stdout)
     reply = site.ask("process.list")
     nobody = site.daemon.sonde("processes", "--job", "77", check=True).stdout
+    counted = site.daemon.status()["ipc"]
 
     header, first, *_ = table.splitlines()
     assert header.split() == ["pid", "user", "job", "rank", "command", "framework", "last", "poll", "state", "step"]
@@ -67,6 +68,7 @@ def test_registered_processes_are_listed_by_job_and_rank(site: Site) -> None:
         for one, shown in zip(reply["processes"][1:], of_job, strict=True)
     ]
     assert reply["ipc"] == [f"{site.folder}/dynolog"]
+    assert counted == {"processes": 3, "refused": 0, "received": 3, "malformed": 0, "unanswered": 0}
     assert reply["host"] == os.uname().nodename
     assert nobody == "no process of job 77 has registered; without --job there are others\n"
 

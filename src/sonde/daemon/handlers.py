@@ -50,6 +50,8 @@ class Subject(Protocol):
     @property
     def ipc_addresses(self) -> list[str]: ...
     @property
+    def ipc_counts(self) -> dict[str, int]: ...
+    @property
     def archive_path(self) -> str | None: ...
 
 
@@ -115,6 +117,7 @@ def status(daemon: Subject) -> Reply:
         "config": daemon.config_source,
         "addresses": dict(daemon.addresses),
         "archive": daemon.archive_path,
+        "ipc": {"processes": len(daemon.processes), "refused": daemon.processes.refused, **daemon.ipc_counts},
         "cpu_seconds": cpu_seconds,
         "resident_bytes": _resident_bytes(),
         "series": sum(len(frame.layout) for frame in daemon.ring.latest()),

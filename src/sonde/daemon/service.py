@@ -97,6 +97,12 @@ class Daemon:
         return self._ipc.addresses if self._ipc is not None else []
 
     @property
+    def ipc_counts(self) -> dict[str, int]:
+        """Datagrams of training processes: taken, without sense, and those whose sender did not take the answer."""
+        ipc = self._ipc
+        return {} if ipc is None else {name: getattr(ipc, name) for name in ("received", "malformed", "unanswered")}
+
+    @property
     def archive_path(self) -> str | None:
         archive = self.config.archive
         return os.path.abspath(archive.path or self._paths.archive) if archive.enabled else None

@@ -12,7 +12,7 @@ back and one longer than 2.5 periods have no value (NaN).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sonde.counters import catalogue
 from sonde.counters.derive import Count, derive, needed
 from sonde.counters.formula import Arithmetic, Formula
+from sonde.jobs.columns import Column
 
 PREFIX = "sonde_perf_"
 _INFO, _EVENTS = f"{PREFIX}info", f"{PREFIX}events_total"
@@ -29,19 +30,6 @@ _NS = 1e9
 
 Whom = tuple[tuple[str, str], ...]
 Key = tuple[str, str]  # part and event
-
-
-class Column(Protocol):
-    """A series of a node, as jobs/columns.py has it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def labels(self) -> Mapping[str, str]: ...
-    @property
-    def times(self) -> NDArray[np.int64]: ...
-    @property
-    def values(self) -> NDArray[np.float64]: ...
 
 
 class Derived(NamedTuple):

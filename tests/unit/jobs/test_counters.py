@@ -5,29 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from sonde.jobs.columns import Column
 from sonde.jobs.counters import derived, totals
 
 S = 10**9
 
 
-class Column(NamedTuple):
-    """As jobs/columns.py has it."""
-
-    name: str
-    labels: Mapping[str, str]
-    times: NDArray[np.int64]
-    values: NDArray[np.float64]
-
-
 def column(name: str, values: list[float], seconds: list[float] | None = None, **labels: str) -> Column:
     times = np.array(seconds if seconds is not None else range(len(values)), np.float64) * S
-    return Column(f"sonde_perf_{name}", {"scope": "tree", **labels}, times.astype(np.int64), np.array(values, float))
+    told = {"scope": "tree", **labels}
+    return Column(f"sonde_perf_{name}", told, "counter", "", times.astype(np.int64), np.array(values, float))
 
 
 def group(
@@ -44,7 +35,7 @@ def group(
     ]
 
 
-INFO = Column("sonde_perf_info", {"microarchitecture": "skylake_sp"}, np.array([0]), np.array([1.0]))
+INFO = Column("sonde_perf_info", {"microarchitecture": "skylake_sp"}, "info", "", np.array([0]), np.array([1.0]))
 
 
 def test_each_interval_is_scaled_by_its_own_times() -> None:
